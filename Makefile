@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make` lists the words. Each word does all the set-up it needs: a virtual environment, pinned
+# packages, a build. Needed beforehand: python3 (3.11 or newer) with venv, and g++.
+
+PYTHON ?= python3
+# Where the environment lies. VENV=none: use PYTHON as it is, install nothing (no network), and
+# build in build/plain; it then needs numpy, cmake, ninja, pytest, pytest-timeout and hypothesis.
+VENV ?= .venv
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+SOURCES := $(shell find src -name '*.h' -o -name '*.cpp' -o -name '*.py' -path '*/ops/*' \
+  ! -name '*_test.py' ! -name '*_bench.py') CMakeLists.txt src/nativeops/glue.py \
+  src/nativeops/signature.py src/nativeops/declare.py
+PIP = $(python) -m pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
+
+ifeq ($(VENV),none)
+python := build/plain/environment/bin/python
+built := build/plain/.built
+else
+python := $(VENV)/bin/python
+built := $(VENV)/.built
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+endif
+
+help: ## List these words
+	@echo "make WORD, where WORD is one of"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@echo "Settings: PYTHON=python3  VENV=.venv (none: install nothing, build in build/plain)"
+	@echo "          NATIVEOPS_CUDA=auto|on|off  TESTS='what else pytest should be told'"
+
+setup: $(built) ## Make the environment and build the package, ready for work
+
+test: $(built) ## Run all tests that need no GPU
+	$(python) -m pytest -m "not cuda and not sanitizers" $(TESTS)
+	@$(MAKE) test-sanitizers
+
+test-races: $(built) ## Run GPU-style kernels with real threads under ThreadSanitizer
+	$(python) -m pytest -m races $(TESTS)
+
+test-cuda: $(built) ## Run the tests that need an NVIDIA GPU
+	@nvidia-smi --list-gpus 2>/dev/null | grep -q GPU || \
+	  { echo "make test-cuda: there is no NVIDIA GPU here: nvidia-smi lists none." >&2; exit 1; }
+	$(python) -m pytest -m cuda $(TESTS)
+
+lint: $(built) ## Check style, types and spelling
+	$(python) -m ruff check
+	$(python) -m ruff format --check
+	$(python) -m mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
+	$(VENV)/bin/codespell
+
+format: $(built) ## Rewrite the sources in the project's style
+	$(python) -m ruff check --fix-only
+	$(python) -m ruff format
+	$(VENV)/bin/clang-format -i $(CPP)
+CPP = $(shell find src -name '*.h' -o -name '*.cpp')
+
+golden: $(built) ## Rewrite the golden files (public names, error texts); review the difference
+	$(python) -m pytest --golden tests/test_golden.py
+
+docs: $(built) ## Write docs/reference from the declarations
+	$(python) -m nativeops.document docs/reference
+
+bench: $(built) ## Measure all ops against their rivals and write the report
+	$(python) -m nativeops bench
+
+demo: $(built) ## Show what the ops do, with a picture
+	$(python) -m nativeops demo
+
+doctor: $(built) ## Say what works on this machine, and what to do about the rest
+	$(python) -m nativeops doctor
+
+wheel: $(built) ## Build the source archive and the wheel into dist/
+	$(python) -m build --outdir dist
+
+# The kernels, the core and its bindings with checks of memory and of undefined behaviour.
+SANITIZERS = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libubsan.so)
+test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and UBSanitizer
+	$(VENV)/bin/python tests/aside.py build/sanitizers -DNATIVEOPS_CUDA=off \
+	  -DNATIVEOPS_SANITIZE=address,undefined
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  build/sanitizers/environment/bin/python -m pytest -k "not torch" -m "not cuda and not races" \
+	  build/sanitizers/package/nativeops/ops $(TESTS)
+
+.PHONY: help setup test test-races test-sanitizers test-cuda lint format docs bench demo doctor \
+  wheel golden machine
+
+# What only the machine's owner can install, said in one sentence.
+machine:
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "make: $(PYTHON) is missing: install Python 3.11 or newer, or set PYTHON=." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $(PYTHON) is older than Python 3.11: set PYTHON= to a newer one." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || [ "$(VENV)" = none ] || \
+	  { echo "make: Python has no venv: run 'apt install python3-venv'." >&2; exit 1; }
+	@command -v $(or $(CXX),g++) >/dev/null || \
+	  { echo "make: there is no C++ compiler: run 'apt install g++'." >&2; exit 1; }
+
+# The environment and the tools of the build; then the package with all that development needs.
+$(VENV)/.environment: pyproject.toml constraints.txt | machine
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) cmake ninja numpy scikit-build-core
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.environment $(SOURCES)
+	$(PIP) --no-build-isolation --editable ".[dev]"
+	@touch $@
+
+build/plain/.built: $(SOURCES) | machine
+	$(PYTHON) tests/aside.py build/plain
+	@touch $@

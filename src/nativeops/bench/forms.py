@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rivals from plain functions: called with NumPy, PyTorch or JAX arrays, with or without gradient.
+
+A gradient's last input is what flows back; its results are the gradients of the other inputs.
+Every gradient call computes the result, too: that is what a training step does.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from nativeops.bench.case import OURS, NdArray, Rival
+
+Function = Callable[..., Any]
+Memory = Callable[..., float]
+
+
+def _name(function: Function, name: str | None) -> str:
+    return name or str(function.__name__)
+
+
+def numpy_rival(
+    function: Function, package: str, *, name: str | None = None, memory: Memory | None = None
+) -> Rival:
+    """A function of NumPy arrays."""
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        return partial(function, *arrays)
+
+    return Rival(_name(function, name), prepare, package, "numpy", memory)
+
+
+def numpy_gradient(op: Any, *, name: str) -> Rival:
+    """The result of an op and then, by its gradient rule, the gradients of all its inputs."""
+    inputs = [spec.name for spec in op.signature.inputs]
+    (output,) = (spec.name for spec in op.signature.outputs)
+
+    def both(*arrays: NdArray) -> Any:
+        values = dict(zip(inputs, arrays, strict=False)) | {f"d_{output}": arrays[-1]}
+        needs = tuple(f"d_{each}" for each in inputs)
+        return op.differentiate({**values, output: op(*arrays[:-1]), "needs": needs})
+
+    return numpy_rival(both, OURS, name=name)
+
+
+def torch_rival(
+    function: Function,
+    package: str = "torch",
+    *,
+    name: str | None = None,
+    memory: Memory | None = None,
+    needs_gradient: bool = False,
+) -> Rival:
+    """A function of PyTorch tensors, which keeps what a gradient needs only if told so."""
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        import torch
+
+        tensors = (torch.from_numpy(array.copy()) for array in arrays)
+        return partial(function, *(tensor.requires_grad_(needs_gradient) for tensor in tensors))
+
+    return Rival(_name(function, name), prepare, package, "torch", memory)
+
+
+def torch_gradient(
+    function: Function,
+    package: str = "torch",
+    *,
+    name: str | None = None,
+    memory: Memory | None = None,
+) -> Rival:
+    """The result and then, by autograd, the gradients of all its inputs."""
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        import torch
+
+        *inputs, d_out = (torch.from_numpy(array.copy()) for array in arrays)
+        inputs = [tensor.requires_grad_() for tensor in inputs]
+        return lambda: torch.autograd.grad(function(*inputs), inputs, d_out)
+
+    return Rival(_name(function, name), prepare, package, "torch", memory)
+
+
+def jax_rival(function: Function, *, memory: Memory | None = None) -> Rival:
+    """A function of JAX arrays under ``jit``, compiled beforehand."""
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        import jax
+
+        inputs = [jax.numpy.asarray(array) for array in arrays]
+        compiled = jax.jit(function).lower(*inputs).compile()
+        return lambda: jax.block_until_ready(compiled(*inputs))
+
+    return Rival(_name(function, None), prepare, "jax", "jax", memory)
+
+
+def jax_gradient(function: Function, *, memory: Memory | None = None) -> Rival:
+    """The result and the gradients under one ``jit``."""
+
+    def both(*arrays: Any) -> Any:
+        import jax
+
+        result, backward = jax.vjp(function, *arrays[:-1])
+        return result, backward(arrays[-1])
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        call = jax_rival(both).prepare(*arrays)
+        return lambda: call()[1]
+
+    return Rival(_name(function, None), prepare, "jax", "jax", memory)
+
+
+def repeated(rival: Rival, calls: int = 100, *, no_grad: bool = False) -> Rival:
+    """Many calls in a plain loop, for calls so short that timing each would disturb."""
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        call = rival.prepare(*arrays)
+
+        def loop() -> Any:
+            with _no_grad() if no_grad else nullcontext():
+                for _ in range(calls - 1):
+                    call()
+                return call()
+
+        return loop
+
+    return replace(rival, prepare=prepare, calls=calls)
+
+
+def _no_grad() -> Any:
+    import torch
+
+    return torch.no_grad()

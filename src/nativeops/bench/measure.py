@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time rivals on the same inputs, round after round: A B C A B C ..."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from timeit import Timer
+from typing import Any
+
+import numpy as np
+
+from nativeops.bench.case import Bench, Known, Rival, Size, size_text
+from nativeops.bench.check import ResultError, check_result
+from nativeops.bench.machine import package_version
+from nativeops.bench.measurement import Measurement
+
+MEMORY_MOST = 12e9  # bytes; a rival that would need more is left out
+CALL_MOST = 20.0  # seconds; a rival whose single call would take longer is left out
+
+Progress = Callable[[str, float], None]
+"""Hears what is being done, and the share of it that is done."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure at one size: rounds until `seconds` have passed, within bounds."""
+
+    seconds: float = 6.0
+    fewest: int = 5
+    most: int = 40
+    sample: float = 0.005  # seconds; a shorter call is repeated until it takes that long
+
+
+THOROUGH = Effort()
+QUICK = Effort(seconds=0.5, fewest=3, most=10, sample=0.001)
+
+
+@dataclass
+class Runner:
+    """A rival that gave the right result, ready to be timed."""
+
+    rival: Rival
+    call: Callable[[], Any]
+    once: float  # seconds of one call, roughly
+    samples: list[float] = field(default_factory=list)
+
+    def sample(self, shortest: float) -> None:
+        """Take one sample; a short call is repeated, after warming up for half as long.
+
+        The warm-up also outlasts the spinning threads that some libraries leave behind.
+        """
+        repeat = max(1, math.ceil(shortest / max(self.once, 1e-9)))
+        timer = Timer(self.call)
+        if self.once < 20 * shortest:
+            timer.timeit(max(1, repeat // 2))
+        self.samples.append(timer.timeit(repeat) / repeat / self.rival.calls)
+
+
+def measure(
+    bench: Bench,
+    sizes: Sequence[Size],
+    effort: Effort = THOROUGH,
+    progress: Progress = lambda text, share: None,
+) -> Iterator[Measurement]:
+    """All rivals at all sizes; a rival's speed at one says whether the next takes too long."""
+    speed: dict[str, float] = {}  # seconds per unit of work, at the last size
+    for size in sizes:
+        work = bench.work(**size) if bench.work else math.nan
+        predicted = {name: seconds * work for name, seconds in speed.items()}
+        for figures in _measure_size(bench, size, effort, predicted, progress):
+            if figures.counts:
+                speed[figures.rival] = figures.median / work
+            yield figures
+
+
+def _measure_size(
+    bench: Bench, size: Size, effort: Effort, predicted: dict[str, float], progress: Progress
+) -> Iterator[Measurement]:
+    arrays = bench.arrays(size)
+    expected = bench.expected(*arrays) if bench.expected else ()
+    figures: dict[str, Measurement] = {}
+    runners: list[Runner] = []
+    for rival in bench.rivals:
+        progress(f"{size_text(size)}: {rival.name} is checked", 0.0)
+        blank = _blank(bench, size, rival)
+        if skipped := reason_to_skip(rival, size, predicted.get(rival.name, math.nan)):
+            figures[rival.name] = replace(blank, skipped=skipped)
+            continue
+        try:
+            runners.append(_checked(rival, arrays, expected, bench.tolerance))
+            figures[rival.name] = blank
+        except Exception as problem:  # a rival may fail in any way; the others go on
+            figures[rival.name] = replace(blank, error=_one_line(problem))
+    rates = _rounds(
+        bench,
+        runners,
+        effort,
+        lambda done, share: progress(f"{size_text(size)}: round {done}", share),
+    )
+    limit = bench.work(**size) / float(np.median(rates)) if rates and bench.work else None
+    for runner in runners:
+        name = runner.rival.name
+        figures[name] = figures[name].with_samples(runner.samples, limit)
+    yield from figures.values()
+
+
+def _rounds(
+    bench: Bench, runners: Sequence[Runner], effort: Effort, progress: Callable[[int, float], None]
+) -> list[float]:
+    """Sample every runner in turn, and the limit with them, whose rates are returned."""
+    rates: list[float] = []
+    started = time.perf_counter()
+    for done in range(effort.most if runners else 0):
+        passed = (time.perf_counter() - started) / effort.seconds
+        if done >= effort.fewest and passed >= 1:
+            break
+        progress(done + 1, max(done / effort.most, min(passed, done / effort.fewest)))
+        if bench.limit:
+            rates.append(bench.limit())
+        for runner in runners:
+            runner.sample(effort.sample)
+    return rates
+
+
+def _blank(bench: Bench, size: Size, rival: Rival) -> Measurement:
+    return Measurement(
+        case=bench.name,
+        size=dict(size),
+        dtype=bench.dtype,
+        framework=rival.framework,
+        rival=rival.name,
+        package=rival.package,
+        version=package_version(rival.package) or "",
+        ours=rival.ours,
+    )
+
+
+def reason_to_skip(rival: Rival, size: Size, predicted: float) -> str:
+    """Why a rival is left out at this size; empty if it is not."""
+    if not rival.ours and package_version(rival.package) is None:
+        return f"{rival.package} is not installed (`pip install {rival.package}`)"
+    needed = rival.memory(**size) if rival.memory else 0.0
+    if needed > MEMORY_MOST:
+        return f"would need {needed / 1e9:.0f} GB of memory (at most {MEMORY_MOST / 1e9:.0f})"
+    if predicted > CALL_MOST:
+        return f"one call would take about {predicted:.0f} s (at most {CALL_MOST:.0f})"
+    return ""
+
+
+def _checked(
+    rival: Rival, arrays: Sequence[Any], expected: Sequence[Known], tolerance: float
+) -> Runner:
+    """Run a rival once, compare what it gives, and find out roughly how long it takes."""
+    call = rival.prepare(*arrays)
+    started = time.perf_counter()
+    result = call()
+    first = time.perf_counter() - started
+    check_result(result, expected, tolerance)
+    del result
+    return Runner(rival, call, first if first > 1.0 else Timer(call).timeit(1))
+
+
+def _one_line(problem: Exception) -> str:
+    text = str(problem).strip().partition("\n")[0]
+    if isinstance(problem, ResultError):
+        return text
+    return f"{type(problem).__name__}: {text}"

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that measures: ``python -m nativeops.bench.worker JOB``, JSON lines out.
+
+A process of its own per case, so that its threads, its environment and its memory are its own.
+"""
+
+import importlib
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
+
+from nativeops.bench.case import Bench, Size
+from nativeops.bench.measure import Effort, measure
+from nativeops.bench.memory import peak_growth
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is to do: time a case, or find the peak memory of one of its rivals."""
+
+    module: str
+    case: str
+    sizes: list[dict[str, int]]
+    effort: Effort
+    threads: int
+    memory_of: str = ""
+
+    def as_json(self) -> str:
+        """For the command line."""
+        return json.dumps(asdict(self))
+
+
+def main(argument: str) -> None:
+    """Do one job; every line of the result is a JSON object."""
+    fields = json.loads(argument)
+    job = Job(**{**fields, "effort": Effort(**fields["effort"])})
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job.threads])
+    results = _private_stdout()
+    bench = _find(job.module, job.case)
+    if job.memory_of:
+        _say(results, memory=peak_growth(bench, job.memory_of, job.sizes[0]))
+        return
+    sizes: list[Size] = list(job.sizes)
+    for figures in measure(
+        bench, sizes, job.effort, lambda text, share: _say(results, doing=text, share=share)
+    ):
+        _say(results, measurement=figures.as_json())
+
+
+def _find(module: str, case: str) -> Bench:
+    benches: list[Bench] = importlib.import_module(module).BENCHES
+    return next(bench for bench in benches if bench.name == case)
+
+
+def _private_stdout() -> TextIO:
+    """The real standard output; whatever else prints goes to standard error from now on."""
+    private = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return private
+
+
+def _say(results: TextIO, **what: Any) -> None:
+    print(json.dumps(what), file=results, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

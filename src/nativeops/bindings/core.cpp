@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nativeops/bindings/core.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+namespace nativeops::core {
+
+const NativeopsDtype kDtypes[kDtypeCount] = {
+    {kNativeopsFloat, 32, 1}, {kNativeopsFloat, 64, 1}, {kNativeopsBfloat, 16, 1},
+    {kNativeopsFloat, 16, 1}, {kNativeopsInt, 32, 1},   {kNativeopsInt, 64, 1},
+    {kNativeopsUInt, 8, 1},   {kNativeopsBool, 8, 1}};
+const char* const kDtypeNames[kDtypeCount] = {"float32", "float64", "bfloat16", "float16",
+                                              "int32",   "int64",   "uint8",    "bool"};
+
+int dtype_index(NativeopsDtype dtype) {
+  for (int i = 0; i < kDtypeCount; ++i)
+    if (dtype.code == kDtypes[i].code && dtype.bits == kDtypes[i].bits && dtype.lanes == 1) return i;
+  return -1;
+}
+
+namespace {
+
+std::mutex ops_mutex;
+// A deque keeps the addresses of its elements: calls use them without the lock.
+std::deque<Op>& ops() {
+  static auto* list = new std::deque<Op>;  // outlives all threads of the process
+  return *list;
+}
+
+int64_t evaluate(const Axis& axis, const int64_t* sizes) {
+  if (axis.slot >= 0) return sizes[axis.slot];
+  int64_t stack[16];
+  int top = 0;
+  for (const Step& step : axis.steps) {
+    if (step.op == kNumber || step.op == kName) {
+      stack[top++] = step.op == kNumber ? step.operand : sizes[step.operand];
+      continue;
+    }
+    const int64_t b = stack[--top];
+    int64_t& a = stack[top - 1];
+    switch (step.op) {
+      case kAdd: a += b; break;
+      case kSubtract: a -= b; break;
+      case kMultiply: a *= b; break;
+      case kMax: a = std::max(a, b); break;
+      case kMin: a = std::min(a, b); break;
+      default:  // floor division, as in Python; by zero there is no size
+        if (b == 0) return -1;
+        a = a / b - (a % b != 0 && (a < 0) != (b < 0));
+    }
+  }
+  return stack[0];
+}
+
+bool solve_dtype(int kind, int index, Solution& solution) {
+  if (kind >= 0) return index == kind;
+  int& chosen = kind == kFloatVariable ? solution.float_index : solution.int_index;
+  const int first = kind == kFloatVariable ? 0 : kFirstInt;
+  const int count = kind == kFloatVariable ? kFloats : kInts;
+  if (index < first || index >= first + count || (chosen >= 0 && chosen != index - first))
+    return false;
+  chosen = index - first;
+  return true;
+}
+
+// Broadcasts the leading axes into the solution's; they are right-aligned.
+bool merge_batch(const NativeopsTensor& array, int rank, Solution& solution) {
+  const int old = solution.batch_rank;
+  if (rank > old) {
+    std::copy_backward(solution.batch, solution.batch + old, solution.batch + rank);
+    std::fill(solution.batch, solution.batch + rank - old, 1);
+    solution.batch_rank = rank;
+  }
+  for (int axis = 0; axis < rank; ++axis) {
+    int64_t& size = solution.batch[solution.batch_rank - rank + axis];
+    const int64_t own = array.shape[axis];
+    if (size != own && size != 1 && own != 1) return false;
+    if (size == 1) size = own;
+  }
+  return true;
+}
+
+bool solve_outputs(const Op& op, Solution& solution) {
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const Array& spec = op.outputs[i];
+    int64_t* shape = solution.shape[i];
+    int rank = 0;
+    if (spec.batch) {
+      std::copy_n(solution.batch, solution.batch_rank, shape);
+      rank = solution.batch_rank;
+    }
+    if (rank + spec.axes.size() > NATIVEOPS_MAX_RANK) return false;
+    for (const Axis& axis : spec.axes) shape[rank++] = evaluate(axis, solution.sizes);
+    solution.rank[i] = rank;
+    solution.dtype[i] = spec.kind == kFloatVariable ? solution.float_index
+                        : spec.kind == kIntVariable ? kFirstInt + solution.int_index
+                                                    : spec.kind;
+    int64_t bytes = kDtypes[solution.dtype[i]].bits / 8;
+    for (int axis = 0; axis < rank; ++axis)
+      if (shape[axis] < 0 || __builtin_mul_overflow(bytes, shape[axis], &bytes)) return false;
+    solution.bytes[i] = bytes;
+  }
+  return true;
+}
+
+}  // namespace
+
+int add_op(Op op) {
+  const std::lock_guard<std::mutex> lock(ops_mutex);
+  ops().push_back(std::move(op));
+  return static_cast<int>(ops().size()) - 1;
+}
+
+Op& op_at(int id) { return ops()[id]; }
+int op_count() { return static_cast<int>(ops().size()); }
+
+bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,
+           Solution& solution) {
+  solution.batch_rank = 0;
+  solution.float_index = solution.int_index = -1;
+  std::fill(std::begin(solution.sizes), std::end(solution.sizes), int64_t{-1});
+  for (size_t i = 0; i < op.attributes.size(); ++i)
+    if (op.attributes[i].slot >= 0) solution.sizes[op.attributes[i].slot] = attributes[i].integer;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Array& spec = op.inputs[i];
+    const NativeopsTensor& array = inputs[i];
+    const int lead = array.ndim - static_cast<int>(spec.axes.size());
+    if (lead < 0 || (lead > 0 && !spec.batch) || array.ndim > NATIVEOPS_MAX_RANK) return false;
+    if (!solve_dtype(spec.kind, dtype_index(array.dtype), solution)) return false;
+    if (lead > 0 && !merge_batch(array, lead, solution)) return false;
+    for (size_t a = 0; a < spec.axes.size(); ++a) {
+      const int slot = spec.axes[a].slot;
+      if (slot < 0) continue;
+      const int64_t size = array.shape[lead + a];
+      if (solution.sizes[slot] >= 0 && solution.sizes[slot] != size) return false;
+      solution.sizes[slot] = size;
+    }
+  }
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Array& spec = op.inputs[i];
+    const int64_t* shape = inputs[i].shape + inputs[i].ndim - spec.axes.size();
+    for (size_t a = 0; a < spec.axes.size(); ++a)
+      if (spec.axes[a].slot < 0 && evaluate(spec.axes[a], solution.sizes) != shape[a]) return false;
+  }
+  solution.combination = std::max(solution.float_index, 0) * kInts + std::max(solution.int_index, 0);
+  return solve_outputs(op, solution);
+}
+
+void contiguous_strides(int rank, const int64_t* shape, int64_t* strides) {
+  int64_t step = 1;
+  for (int axis = rank - 1; axis >= 0; --axis) {
+    strides[axis] = step;
+    step *= std::max<int64_t>(shape[axis], 1);
+  }
+}
+
+}  // namespace nativeops::core

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The core: declared ops, what their arguments determine, and one call of a kernel.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nativeops/devices/abi.h"
+
+namespace nativeops::core {
+
+constexpr int kMaxSizes = 48;  // named axes and integer attributes of one op
+
+// The dtypes in the order of `kDtypes`; a kind below 0 is a dtype variable.
+enum Kind : int8_t { kFloatVariable = -1, kIntVariable = -2 };
+constexpr int kFloats = 4, kInts = 2, kDtypeCount = 8;
+constexpr int kFirstInt = 4;  // int32, int64 follow the floats
+extern const NativeopsDtype kDtypes[kDtypeCount];
+extern const char* const kDtypeNames[kDtypeCount];
+int dtype_index(NativeopsDtype dtype);  // -1 if no op takes it
+
+// One step of a size's arithmetic on a stack; the numbers are those of sizes.OPERATORS.
+enum Operator : int32_t { kNumber, kName, kAdd, kSubtract, kMultiply, kFloorDivide, kMax, kMin };
+struct Step {
+  Operator op;
+  int64_t operand;
+};
+
+struct Axis {
+  int slot = -1;  // of a bare name; else `steps` compute the size
+  std::vector<Step> steps;
+};
+
+struct Array {
+  int kind = 0;
+  bool batch = false;
+  std::vector<Axis> axes;
+};
+
+enum class AttributeType : int8_t { integer, real, boolean, choice };
+struct Attribute {
+  std::string name;
+  AttributeType type = AttributeType::integer;
+  bool required = false;
+  NativeopsAttribute fallback{};
+  double low = 0, high = 0;
+  std::vector<std::string> choices;
+  int slot = -1;  // where its value stands among the sizes; -1 if it is not an integer
+};
+
+constexpr int kDevices = 2;  // CPU, CUDA
+constexpr int kCombinations = kFloats * kInts;
+
+struct Op {
+  std::string name, signature;
+  std::vector<Array> inputs, outputs;
+  std::vector<Attribute> attributes;
+  uint32_t always = 0;  // the outputs that are made when the caller says nothing
+  bool selective = false;
+  NativeopsKernel kernels[kDevices][kCombinations] = {};
+};
+
+// What the inputs of one call determine.
+struct Solution {
+  int64_t sizes[kMaxSizes];
+  int batch_rank;
+  int64_t batch[NATIVEOPS_MAX_RANK];
+  int combination;  // of the dtype variables
+  int float_index, int_index;
+  int rank[NATIVEOPS_MAX_ARRAYS];  // of the outputs
+  int64_t shape[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK];
+  int dtype[NATIVEOPS_MAX_ARRAYS];
+  int64_t bytes[NATIVEOPS_MAX_ARRAYS];
+};
+
+int add_op(Op op);
+Op& op_at(int id);
+int op_count();
+
+// Whether the arguments fit; why they do not is explained in Python, by signature.py.
+bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,
+           Solution& solution);
+
+enum class Status : int { ok = 0, failed = 1, no_memory = 2, no_kernel = 3 };
+
+struct Place {
+  int32_t device_type, device_id;
+  void* stream;
+};
+
+// Runs the kernel. The outputs' `data` and `strides` are set; null data means: do not make it.
+Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
+           NativeopsTensor* outputs, const NativeopsAttribute* attributes, Place place);
+const char* last_message();
+
+// Row-major strides of a shape.
+void contiguous_strides(int rank, const int64_t* shape, int64_t* strides);
+
+// Loads a library of kernels; null and an error text, or the library's table.
+const NativeopsLibrary* load_library(const char* path, std::string& error);
+// The best instruction set to use from now on, as a position in `kLevels`.
+void select_level(int level);
+int selected_level();
+int machine_level();
+extern const char* const kLevels[4];
+const NativeopsServices* services();
+
+}  // namespace nativeops::core

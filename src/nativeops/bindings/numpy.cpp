@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nativeops/bindings/numpy.h"
+
+#include <cstring>
+
+namespace nativeops::numpy {
+
+Numpy numpy;
+
+namespace {
+
+// The struct-module code of native-endian items; other byte orders carry a prefix and do not fit.
+bool dtype_of(const char* format, Py_ssize_t size, NativeopsDtype& dtype) {
+  if (format == nullptr || format[0] == 0 || format[1] != 0) return false;
+  const auto bits = static_cast<uint8_t>(size * 8);
+  switch (format[0]) {
+    case 'e': case 'f': case 'd': dtype = {kNativeopsFloat, bits, 1}; return true;
+    case 'i': case 'l': case 'q': dtype = {kNativeopsInt, bits, 1}; return true;
+    case 'B': dtype = {kNativeopsUInt, bits, 1}; return true;
+    case '?': dtype = {kNativeopsBool, bits, 1}; return true;
+    default: return false;
+  }
+}
+
+// Arguments of one call, read from Python; `fits` is false where the slow path must explain.
+struct Arguments {
+  NativeopsTensor inputs[NATIVEOPS_MAX_ARRAYS];
+  Held held[NATIVEOPS_MAX_ARRAYS];
+  NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
+};
+
+bool read_attributes(const core::Op& op, PyObject* kwargs, Arguments& arguments) {
+  Py_ssize_t found = 0;
+  for (size_t i = 0; i < op.attributes.size(); ++i) {
+    const core::Attribute& spec = op.attributes[i];
+    PyObject* value = kwargs ? PyDict_GetItemString(kwargs, spec.name.c_str()) : nullptr;
+    if (value == nullptr) {
+      if (spec.required) return false;
+      arguments.attributes[i] = spec.fallback;
+      continue;
+    }
+    ++found;
+    if (!read_attribute(spec, value, arguments.attributes[i])) return false;
+  }
+  return kwargs == nullptr || PyDict_Size(kwargs) == found;
+}
+
+bool read_arguments(const core::Op& op, PyObject* args, PyObject* kwargs, Arguments& arguments) {
+  const auto n = static_cast<Py_ssize_t>(op.inputs.size());
+  if (PyTuple_Size(args) != n || !read_attributes(op, kwargs, arguments)) return false;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* array = PyTuple_GetItem(args, i);
+    if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != numpy.array_type) return false;
+    if (!arguments.held[i].hold(array, false, arguments.inputs[i])) return false;
+  }
+  return true;
+}
+
+PyObject* new_array(int dtype, int rank, const int64_t* shape) {
+  if (numpy.dtypes[dtype] == nullptr) return nullptr;
+  PyObject* sizes = PyTuple_New(rank);
+  for (int axis = 0; axis < rank; ++axis)
+    PyTuple_SetItem(sizes, axis, PyLong_FromLongLong(shape[axis]));
+  PyObject* array = PyObject_CallFunctionObjArgs(numpy.empty, sizes, numpy.dtypes[dtype], nullptr);
+  Py_DECREF(sizes);
+  return array;
+}
+
+// The single result of an op, or null where the slow path must take over.
+PyObject* compute(const core::Op& op, Arguments& arguments) {
+  core::Solution solution;
+  if (op.selective || op.outputs.size() != 1) return nullptr;
+  if (!core::solve(op, arguments.inputs, arguments.attributes, solution)) return nullptr;
+  if (!op.kernels[0][solution.combination]) return nullptr;
+  PyObject* result = new_array(solution.dtype[0], solution.rank[0], solution.shape[0]);
+  if (!result) return nullptr;
+  NativeopsTensor output;
+  core::Status status = core::Status::failed;
+  {
+    Held held;
+    if (held.hold(result, true, output)) {
+      PyThreadState* state = PyEval_SaveThread();
+      status = core::run(op, solution, arguments.inputs, &output, arguments.attributes,
+                         {kNativeopsCpu, 0, nullptr});
+      PyEval_RestoreThread(state);
+    }
+  }
+  if (status == core::Status::ok) return result;
+  Py_DECREF(result);
+  return nullptr;
+}
+
+}  // namespace
+
+bool Held::hold(PyObject* array, bool writable, NativeopsTensor& tensor) {
+  const int flags = PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+  if (PyObject_GetBuffer(array, &buffer_, flags) != 0) return false;
+  held_ = true;
+  if (buffer_.ndim > NATIVEOPS_MAX_RANK) return false;
+  if (!dtype_of(buffer_.format, buffer_.itemsize, tensor.dtype)) return false;
+  for (int axis = 0; axis < buffer_.ndim; ++axis) {
+    if (buffer_.strides[axis] % buffer_.itemsize != 0) return false;
+    strides_[axis] = buffer_.strides[axis] / buffer_.itemsize;
+  }
+  if (reinterpret_cast<uintptr_t>(buffer_.buf) % static_cast<uintptr_t>(buffer_.itemsize) != 0)
+    return false;
+  tensor.data = buffer_.buf;
+  tensor.device_type = kNativeopsCpu;
+  tensor.device_id = 0;
+  tensor.ndim = buffer_.ndim;
+  tensor.shape = reinterpret_cast<int64_t*>(buffer_.shape);
+  tensor.strides = strides_;
+  tensor.byte_offset = 0;
+  return true;
+}
+
+bool read_attribute(const core::Attribute& spec, PyObject* value, NativeopsAttribute& out) {
+  switch (spec.type) {
+    case core::AttributeType::integer:
+      if (!PyLong_CheckExact(value)) return false;
+      out.integer = PyLong_AsLongLong(value);
+      break;
+    case core::AttributeType::boolean:
+      if (value != Py_True && value != Py_False) return false;
+      out.integer = value == Py_True;
+      return true;
+    case core::AttributeType::real:
+      if (!PyFloat_CheckExact(value) && !PyLong_CheckExact(value)) return false;
+      out.real = PyFloat_AsDouble(value);
+      break;
+    case core::AttributeType::choice: {
+      const char* word = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, nullptr) : nullptr;
+      for (size_t i = 0; word && i < spec.choices.size(); ++i)
+        if (spec.choices[i] == word) return out.integer = static_cast<int64_t>(i), true;
+      return false;
+    }
+  }
+  if (PyErr_Occurred()) return false;
+  const double number =
+      spec.type == core::AttributeType::real ? out.real : static_cast<double>(out.integer);
+  return number >= spec.low && number <= spec.high;
+}
+
+PyObject* fast(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (n != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
+    PyErr_SetString(PyExc_TypeError, "fast(op, args, kwargs)");
+    return nullptr;
+  }
+  PyObject* id = PyObject_GetAttr(args[0], numpy.id);
+  if (!id) return nullptr;
+  const long number = PyLong_AsLong(id);
+  Py_DECREF(id);
+  if (number >= 0) {
+    Arguments arguments;
+    const core::Op& op = core::op_at(static_cast<int>(number));
+    PyObject* kwargs = PyDict_Size(args[2]) ? args[2] : nullptr;
+    if (read_arguments(op, args[1], kwargs, arguments))
+      if (PyObject* result = compute(op, arguments)) return result;
+    PyErr_Clear();  // the slow path meets the same problem and explains it
+  }
+  return PyObject_CallFunctionObjArgs(numpy.slow, args[0], args[1], args[2], nullptr);
+}
+
+}  // namespace nativeops::numpy

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// NumPy arrays as the core's tensors, through the buffer protocol.
+#pragma once
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "nativeops/bindings/core.h"
+
+namespace nativeops::numpy {
+
+// What this file needs of NumPy, handed over once by frameworks/numpy.py.
+struct Numpy {
+  PyObject* array_type = nullptr;
+  PyObject* empty = nullptr;
+  PyObject* dtypes[core::kDtypeCount] = {};  // null for those that NumPy itself lacks
+  PyObject* slow = nullptr;                  // called for whatever the fast path does not take
+  PyObject* id = nullptr;                    // the name of Op.id
+};
+extern Numpy numpy;
+
+// A buffer, held while the tensor is in use.
+class Held {
+ public:
+  Held() = default;
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() {
+    if (held_) PyBuffer_Release(&buffer_);
+  }
+
+  // False without a Python error if the array is of no dtype that ops take.
+  bool hold(PyObject* array, bool writable, NativeopsTensor& tensor);
+
+ private:
+  Py_buffer buffer_;
+  bool held_ = false;
+  int64_t strides_[NATIVEOPS_MAX_RANK];
+};
+
+// fast(op, args, kwargs): arrays that fit are computed at once; else `slow(op, args, kwargs)`.
+PyObject* fast(PyObject* self, PyObject* const* args, Py_ssize_t n);
+
+// An attribute as the core wants it; false if it does not fit.
+bool read_attribute(const core::Attribute& spec, PyObject* value, NativeopsAttribute& out);
+
+}  // namespace nativeops::numpy

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nativeops/bindings/torch.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "nativeops/bindings/core.h"
+
+namespace nativeops::torch {
+namespace {
+
+using Tensor = struct AtenTensorOpaque*;
+using Library = struct TorchLibraryOpaque*;
+using Error = int32_t;
+using StackValue = uint64_t;  // a tensor handle that the kernel owns, or the bits of a number
+using BoxedKernel = void (*)(StackValue*, uint64_t, uint64_t);
+
+// The shims, by PyTorch's names behind the common prefix `aoti_torch_`.
+struct Shims {
+  Error (*library_init_impl)(const char*, const char*, const char*, uint32_t, Library*);
+  Error (*library_impl)(Library, const char*, BoxedKernel);
+  Error (*get_data_ptr)(Tensor, void**);
+  Error (*get_dim)(Tensor, int64_t*);
+  Error (*get_sizes)(Tensor, int64_t**);
+  Error (*get_strides)(Tensor, int64_t**);
+  Error (*get_dtype)(Tensor, int32_t*);
+  Error (*get_device_type)(Tensor, int32_t*);
+  Error (*get_device_index)(Tensor, int32_t*);
+  Error (*empty_strided)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Tensor*);
+  Error (*delete_tensor_object)(Tensor);
+  uint64_t (*abi_version)();
+  int32_t (*device_type_cpu)();
+  int32_t (*device_type_cuda)();
+  // Optional: newer PyTorch wants the ABI version with a registration; streams need CUDA.
+  Error (*library_impl_versioned)(Library, const char*, BoxedKernel, uint64_t);
+  Error (*get_current_cuda_stream)(int32_t, void**);
+  int32_t dtypes[core::kDtypeCount];
+} shims;
+
+void check(Error error) {
+  if (error) throw std::runtime_error("nativeops: a PyTorch call failed");
+}
+
+int dtype_of(Tensor tensor) {
+  int32_t code;
+  check(shims.get_dtype(tensor, &code));
+  for (int i = 0; i < core::kDtypeCount; ++i)
+    if (shims.dtypes[i] == code) return i;
+  return -1;
+}
+
+// Tensors that are deleted unless handed back.
+struct Owned {
+  Tensor tensors[NATIVEOPS_MAX_ARRAYS];
+  int n = 0;
+  void add(Tensor tensor) { tensors[n++] = tensor; }
+  ~Owned() {
+    for (int i = 0; i < n; ++i) shims.delete_tensor_object(tensors[i]);
+  }
+};
+
+bool describe(Tensor tensor, NativeopsTensor& out) {
+  int64_t rank;
+  int32_t type, index;
+  check(shims.get_data_ptr(tensor, &out.data));
+  check(shims.get_dim(tensor, &rank));
+  check(shims.get_sizes(tensor, &out.shape));
+  check(shims.get_strides(tensor, &out.strides));
+  check(shims.get_device_type(tensor, &type));
+  check(shims.get_device_index(tensor, &index));
+  const int dtype = dtype_of(tensor);
+  if (dtype < 0) return false;
+  out.dtype = core::kDtypes[dtype];
+  out.ndim = static_cast<int32_t>(rank);
+  out.byte_offset = 0;
+  out.device_type = type == shims.device_type_cuda() ? kNativeopsCuda : kNativeopsCpu;
+  out.device_id = index < 0 ? 0 : index;
+  return type == shims.device_type_cpu() || type == shims.device_type_cuda();
+}
+
+[[noreturn]] void fail_fit(const core::Op& op) {
+  throw std::runtime_error(op.name + ": the arguments do not fit " + op.signature);
+}
+
+struct Arguments {
+  NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS] = {};  // the inputs, then the outputs
+  NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
+  uint32_t want;
+  Owned inputs, outputs;
+};
+
+void read_arguments(const core::Op& op, const StackValue* stack, Arguments& arguments) {
+  const size_t n = op.inputs.size();
+  for (size_t i = 0; i < n; ++i) {
+    Tensor tensor;
+    std::memcpy(&tensor, &stack[i], sizeof tensor);
+    arguments.inputs.add(tensor);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    NativeopsTensor& tensor = arguments.tensors[i];
+    if (!describe(arguments.inputs.tensors[i], tensor)) fail_fit(op);
+    const NativeopsTensor& first = arguments.tensors[0];
+    if (tensor.device_type != first.device_type || tensor.device_id != first.device_id) fail_fit(op);
+  }
+  for (size_t i = 0; i < op.attributes.size(); ++i) {
+    arguments.attributes[i].integer = 0;
+    const bool flag = op.attributes[i].type == core::AttributeType::boolean;
+    std::memcpy(&arguments.attributes[i], &stack[n + i], flag ? sizeof(bool) : sizeof(int64_t));
+  }
+  arguments.want = op.always;
+  if (op.selective) arguments.want = static_cast<uint32_t>(stack[n + op.attributes.size()]);
+}
+
+// A new tensor on the inputs' device; one that nobody wants has no elements.
+void make_output(const core::Op& op, const core::Solution& solution, int i, int64_t* strides,
+                 Arguments& arguments) {
+  const NativeopsTensor& first = arguments.tensors[0];
+  NativeopsTensor& out = arguments.tensors[op.inputs.size() + i];
+  const bool wanted = arguments.want >> i & 1;
+  const int64_t nothing[1] = {0}, one[1] = {1};
+  core::contiguous_strides(solution.rank[i], solution.shape[i], strides);
+  out = first;
+  out.dtype = core::kDtypes[solution.dtype[i]];
+  out.ndim = solution.rank[i];
+  out.shape = const_cast<int64_t*>(solution.shape[i]);
+  out.strides = strides;
+  out.data = nullptr;
+  const int32_t device = first.device_type == kNativeopsCuda ? shims.device_type_cuda()
+                                                             : shims.device_type_cpu();
+  Tensor tensor;
+  const Error error = shims.empty_strided(
+      wanted ? out.ndim : 1, wanted ? out.shape : nothing, wanted ? strides : one,
+      shims.dtypes[solution.dtype[i]], device, first.device_id, &tensor);
+  if (error)
+    throw std::runtime_error(op.name + ": there is no memory for a result of " +
+                             std::to_string(solution.bytes[i]) + " bytes");
+  arguments.outputs.add(tensor);
+  if (wanted) check(shims.get_data_ptr(tensor, &out.data));
+}
+
+void run_boxed(int id, StackValue* stack) {
+  const core::Op& op = core::op_at(id);
+  const int n_in = static_cast<int>(op.inputs.size()), n_out = static_cast<int>(op.outputs.size());
+  Arguments arguments;
+  read_arguments(op, stack, arguments);
+  core::Solution solution;
+  if (!core::solve(op, arguments.tensors, arguments.attributes, solution)) fail_fit(op);
+  int64_t strides[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK];
+  for (int i = 0; i < n_out; ++i) make_output(op, solution, i, strides[i], arguments);
+  core::Place place = {arguments.tensors[0].device_type, arguments.tensors[0].device_id, nullptr};
+  if (place.device_type == kNativeopsCuda)
+    check(shims.get_current_cuda_stream(place.device_id, &place.stream));
+  const core::Status status = core::run(op, solution, arguments.tensors, arguments.tensors + n_in,
+                                        arguments.attributes, place);
+  if (status == core::Status::no_kernel)
+    throw std::runtime_error(op.name + ": there is no kernel for these dtypes on this device");
+  if (status == core::Status::no_memory)
+    throw std::runtime_error(op.name + ": there is no memory for a workspace");
+  if (status != core::Status::ok) throw std::runtime_error(op.name + ": " + core::last_message());
+  for (int i = 0; i < n_out; ++i)
+    std::memcpy(&stack[i], &arguments.outputs.tensors[i], sizeof(Tensor));
+  arguments.outputs.n = 0;  // the caller owns them now
+}
+
+// A boxed kernel has no closure: each registration takes a function of its own.
+constexpr int kSlots = 1024;
+int slot_ids[kSlots];
+int slots_taken = 0;
+
+template <int Slot>
+void boxed(StackValue* stack, uint64_t, uint64_t) {
+  run_boxed(slot_ids[Slot], stack);
+}
+
+template <int... Slot>
+constexpr std::array<BoxedKernel, sizeof...(Slot)> table(std::integer_sequence<int, Slot...>) {
+  return {boxed<Slot>...};
+}
+
+template <class Function>
+bool look_up(void* library, const char* name, Function& function) {
+  void* address = dlsym(library, name);
+  std::memcpy(&function, &address, sizeof address);
+  return address != nullptr;
+}
+
+}  // namespace
+
+const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
+  void* cpu = dlopen(libtorch_cpu, RTLD_NOW | RTLD_NOLOAD);
+  if (!cpu) return "libtorch_cpu.so";
+#define LOOK_UP(name) \
+  if (!look_up(cpu, "aoti_torch_" #name, shims.name)) return "aoti_torch_" #name;
+  LOOK_UP(library_init_impl)
+  LOOK_UP(library_impl)
+  LOOK_UP(get_data_ptr)
+  LOOK_UP(get_dim)
+  LOOK_UP(get_sizes)
+  LOOK_UP(get_strides)
+  LOOK_UP(get_dtype)
+  LOOK_UP(get_device_type)
+  LOOK_UP(get_device_index)
+  LOOK_UP(empty_strided)
+  LOOK_UP(delete_tensor_object)
+  LOOK_UP(abi_version)
+  LOOK_UP(device_type_cpu)
+  LOOK_UP(device_type_cuda)
+#undef LOOK_UP
+  look_up(cpu, "torch_library_impl", shims.library_impl_versioned);
+  if (void* cuda = *libtorch_cuda ? dlopen(libtorch_cuda, RTLD_NOW | RTLD_NOLOAD) : nullptr)
+    look_up(cuda, "aoti_torch_get_current_cuda_stream", shims.get_current_cuda_stream);
+  for (int i = 0; i < core::kDtypeCount; ++i) {
+    int32_t (*code)();
+    const std::string name = std::string("aoti_torch_dtype_") + core::kDtypeNames[i];
+    shims.dtypes[i] = look_up(cpu, name.c_str(), code) ? code() : -1;
+  }
+  return nullptr;
+}
+
+const char* implement(int id, const char* space, const char* name, const char* key) {
+  static constexpr auto kernels = table(std::make_integer_sequence<int, kSlots>{});
+  if (slots_taken == kSlots) return "too many ops are registered with PyTorch";
+  const int slot = slots_taken++;
+  slot_ids[slot] = id;
+  Library library;  // never freed: it owns the registration
+  if (shims.library_init_impl(space, key, "nativeops", 0, &library)) return "no library in PyTorch";
+  const Error error =
+      shims.library_impl_versioned
+          ? shims.library_impl_versioned(library, name, kernels[slot], shims.abi_version())
+          : shims.library_impl(library, name, kernels[slot]);
+  return error ? "PyTorch refused a kernel" : nullptr;
+}
+
+}  // namespace nativeops::torch

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call of an op: find the framework, check the arguments, run, keep what the gradient needs."""
+
+import hashlib
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
+from nativeops.frameworks import Framework, framework_of, load
+from nativeops.signature import Signature, Solution
+from nativeops.sizes import Size
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The entry of each array type that was seen: run(op, args, kwargs). Filled by `_find`.
+_RUN: dict[type, Callable[["Op[Any]", tuple[Any, ...], dict[str, Any]], Any]] = {}
+
+
+class Op(Generic[F]):
+    """A declared operation: call it with the arrays of any framework.
+
+    Made by `nativeops.declare.op`. `reference` is the declaring function, whose body computes the
+    same with NumPy; `signature` states names, axes and dtypes; `kernel` is the C++ header.
+    """
+
+    def __init__(self, reference: F, signature: Signature, kernel: Path, autocast: str) -> None:
+        self.reference = reference
+        self.signature = signature
+        self.kernel = kernel
+        self.autocast = autocast
+        self.name = self.__name__ = signature.op
+        self.__module__ = reference.__module__
+        self.__qualname__ = reference.__qualname__
+        self.__signature__ = inspect.signature(reference)
+        self.gradient_rule: Callable[..., Any] | None = None
+        self.make_example: Callable[..., Mapping[str, Any]] | None = None
+        self.id = -1  # of the op in the core, once it is defined there
+        self.result: type | None = None  # the NamedTuple of several results
+        returns = inspect.signature(reference).return_annotation
+        if isinstance(returns, type) and issubclass(returns, tuple):
+            self.result = returns
+
+    if TYPE_CHECKING:
+        __call__: F
+    else:
+
+        def __call__(self, *args, **kwargs):
+            run = _RUN.get(type(args[0])) if args else None
+            if run is None:
+                run = _find(args, kwargs)
+            return run(self, args, kwargs)
+
+    def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the gradient: a function of the inputs, outputs, attributes and ``d_<output>``.
+
+        The names of its parameters are what is kept for it. It may also ask for ``needs``, the
+        tuple of ``d_<input>`` that are wanted. It returns one gradient per float input, in order;
+        None where one is not wanted.
+        """
+        self.gradient_rule = rule
+        return rule
+
+    def axis(self, name: str) -> Callable[[Callable[..., Size]], Callable[..., Size]]:
+        """Declare the size of an output's axis as arithmetic over other axes and attributes."""
+
+        def declare(rule: Callable[..., Size]) -> Callable[..., Size]:
+            size = rule(*(Size("name", (p,)) for p in inspect.signature(rule).parameters))
+            outputs = tuple(
+                replace(spec, axes=tuple(axis.substitute({name: size}) for axis in spec.axes))
+                for spec in self.signature.outputs
+            )
+            self.signature = replace(self.signature, outputs=outputs)
+            return rule
+
+        return declare
+
+    def example(self, make: Callable[..., Mapping[str, Any]]) -> Callable[..., Mapping[str, Any]]:
+        """Declare a generator of valid arguments, for inputs with constraints among each other.
+
+        It takes a NumPy random generator and a dict of sizes and returns arguments by name.
+        """
+        self.make_example = make
+        return make
+
+    def only(self, names: Sequence[str]) -> F:
+        """The op that makes only these of its optional outputs; the others are None."""
+        return cast(F, partial(self, want=tuple(names)))
+
+    @cached_property
+    def gradient_names(self) -> tuple[str, ...]:
+        """The parameters of the gradient rule: what it wants to be given."""
+        return tuple(inspect.signature(self.gradient_rule).parameters) if self.gradient_rule else ()
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        from nativeops.document import document  # only when somebody reads it
+
+        return document(self)
+
+    @cached_property
+    def version(self) -> str:
+        """Empty for a built-in op; else a hash of declaration and kernel, so that no cache of a
+        framework serves an older one."""
+        if self.kernel.parent == Path(__file__).resolve().parent / "ops":
+            return ""
+        gradient = inspect.getsource(self.gradient_rule) if self.gradient_rule else ""
+        text = f"{self.signature}{gradient}{self.kernel.read_text()}"
+        return "v" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def __repr__(self) -> str:
+        return f"<op {self.signature}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from nativeops.registry import find
+
+        return find, (self.name,)
+
+    def __deepcopy__(self, memo: object) -> "Op[F]":
+        return self
+
+    def __copy__(self) -> "Op[F]":
+        return self
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arrays in order and the checked attributes by name."""
+        try:
+            bound = self.__signature__.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            hint = f"the op is `{self.signature}`."
+            raise ArgumentError(message(self.name, f"{error}.", hint=hint)) from None
+        arrays = [bound[spec.name] for spec in self.signature.inputs]
+        attributes = {
+            spec.name: spec.check(self.name, bound.get(spec.name, spec.default))
+            for spec in self.signature.attributes
+        }
+        return arrays, attributes
+
+    def wanted(self, want: Sequence[str] | None, keep: bool = False) -> int:
+        """The outputs to make, as a bit mask; `want` names the optional ones."""
+        names = [spec.name for spec in self.signature.outputs]
+        for name in want or ():
+            if name not in names:
+                raise RangeError(message(self.name, f"`want` must be among {names}, but has {name!r}."))
+        mask = 0
+        for bit, spec in enumerate(self.signature.outputs):
+            chosen = want is None or not spec.optional or spec.name in want
+            mask |= (keep if spec.kept else chosen) << bit
+        return mask
+
+    def check(self, given: Sequence[Given], devices: Sequence[str], attributes: Mapping[str, Any]) -> Solution:
+        """Everything that can be said before a kernel runs."""
+        solution = self.signature.solve(given, attributes)
+        for array, device in zip(given, devices, strict=True):
+            if device != devices[0]:
+                text = f"`{given[0].name}` is on {devices[0]} but `{array.name}` is on {device}."
+                hint = f"move one of them, for example `{array.name}` to {devices[0]}."
+                raise DeviceError(message(self.name, text, given, hint))
+        return solution
+
+    def collect(self, outputs: Sequence[Any]) -> Any:
+        """What the caller gets: one array, or the NamedTuple of several, without kept ones."""
+        specs = self.signature.outputs
+        if self.result is None:
+            return outputs[0]
+        return self.result(*(None if s.kept else o for s, o in zip(specs, outputs, strict=True)))
+
+    def differentiate(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Apply the gradient rule: one gradient (or None) per float input."""
+        if self.gradient_rule is None:
+            raise GradientError(self.no_gradient)
+        gradients = self.gradient_rule(**{name: values[name] for name in self.gradient_names})
+        return tuple(gradients) if isinstance(gradients, tuple) else (gradients,)
+
+    @property
+    def no_gradient(self) -> str:
+        """The sentence for a derivative that does not exist."""
+        if self.name.endswith("_grad"):
+            text = "has no gradient, so it cannot be differentiated twice."
+        else:
+            text = "has no gradient."
+        return message(self.name, text, hint="use `detach()` or stop_gradient if it is a constant.")
+
+    @property
+    def no_forward_mode(self) -> str:
+        """The sentence for forward-mode differentiation."""
+        return message(
+            self.name,
+            "has no forward-mode derivative (jvp).",
+            hint="use reverse mode: `backward`, `grad` or `jacrev`.",
+        )
+
+
+def _find(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    """The entry of the framework that the first argument outside NumPy belongs to."""
+    chosen = "numpy"
+    for value in (*args, *kwargs.values()):
+        name = framework_of(type(value))
+        if name not in (None, "numpy"):
+            chosen = str(name)
+            break
+    run = load(chosen).run
+    if args and framework_of(type(args[0])) == chosen:
+        _RUN[type(args[0])] = run
+    return run
+
+
+def given(op: Op[Any], framework: Framework, arrays: Sequence[Any]) -> list[Given]:
+    """Describe the arrays of a call; whatever is no array of this framework is an error."""
+    specs = op.signature.inputs
+    names = [framework_of(type(array)) for array in arrays]
+    for spec, array, name in zip(specs, arrays, names, strict=True):
+        if name is None:
+            text = f"`{spec.name}` must be an array, but is {type(array).__name__}."
+            hint = f"make it one, for example with `numpy.asarray({spec.name})`."
+            raise ArgumentError(message(op.name, text, hint=hint))
+        if name != names[0]:
+            text = f"`{specs[0].name}` is a {names[0]} array but `{spec.name}` is a {name} array."
+            hint = "convert one of them: all arrays of a call must be of one framework."
+            raise ArgumentError(message(op.name, text, hint=hint))
+    described = []
+    for spec, array in zip(specs, arrays, strict=True):
+        dtype, shape, _ = framework.describe(array)
+        described.append(Given(spec.name, dtype, tuple(shape), str(spec)))
+    return described
+
+
+def debug() -> bool:
+    """Whether errors show our own frames and C++ lines (NATIVEOPS_DEBUG)."""
+    return os.environ.get("NATIVEOPS_DEBUG", "0") not in ("", "0")

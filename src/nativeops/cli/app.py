@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All commands together."""
+
+import typer
+
+from nativeops.cli.bench import bench
+from nativeops.cli.demo import demo
+from nativeops.cli.doctor import doctor
+from nativeops.cli.list import list_ops
+from nativeops.cli.show import show
+
+app = typer.Typer(
+    help="Fused native operations: what there is, whether it works here, and how fast.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("list")(list_ops)
+app.command("show")(show)
+app.command("doctor")(doctor)
+app.command("bench")(bench)
+app.command("demo")(demo)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nativeops bench``: how fast, against whom."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nativeops.bench import compare, history, machine, report
+from nativeops.bench.case import Size
+from nativeops.bench.measure import QUICK, THOROUGH
+from nativeops.bench.measurement import Measurement
+from nativeops.bench.run import Plan, bench_module, run
+from nativeops.call import Op
+from nativeops.cli.output import data, fail, find_op, progress_bar
+from nativeops.library import kernel_files, selected
+from nativeops.registry import ops
+
+
+def bench(
+    op: Annotated[str | None, typer.Argument(help="Name of an op; without it, all.")] = None,
+    sizes: Annotated[
+        list[str] | None, typer.Option(help="For example n=1000,m=1000,d=128; more than once.")
+    ] = None,
+    case: Annotated[list[str] | None, typer.Option(help="Only this case; more than once.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPUs for everybody; all by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smallest sizes, few rounds.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file, too.")
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the history and the tables; with --quick none by default."),
+    ] = None,
+) -> None:
+    """Measure ops against other libraries: the results are compared, then the times."""
+    chosen = [find_op(op)] if op else [each for each in ops() if bench_module(each.__module__)]
+    folder = results or (None if quick else checkout_folder())
+    given = tuple(read_size(text) for text in sizes or ())
+    lines: list[dict[str, Any]] = []
+    wrong = False
+    for each in chosen:
+        module = bench_module(each.__module__)
+        if module is None:
+            fail(f"{each.name}: there is no {each.name}_bench.py beside its declaration.")
+        plan = Plan(
+            module,
+            threads or len(os.sched_getaffinity(0)),
+            QUICK if quick else THOROUGH,
+            tuple(case or ()),
+            given,
+            smallest=quick and not given,
+            memory=not quick,
+        )
+        if not list(plan.jobs()):
+            fail(f"{each.name}: no case fits: it has {known_cases(module)}.")
+        measured, shared = measure(each, plan, folder)
+        lines += [history.record(shared, figures) for figures in measured if figures.counts]
+        wrong |= any(figures.error for figures in measured)
+    if json_file:
+        json_file.write_text(json.dumps(lines, indent=1) + "\n")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def measure(op: Op[Any], plan: Plan, folder: Path | None) -> tuple[list[Measurement], history.Run]:
+    """Run, keep and print the figures of one op."""
+    with progress_bar() as progress:
+        measured = list(run(plan, lambda text, share: progress(f"{op.name}: {text}", share)))
+    shared = history.Run(
+        op=op.name,
+        device="cpu",
+        machine=machine.machine_key(),
+        threads=plan.threads,
+        instructions=selected(),
+        compiler=machine.compiler(kernel_files()),
+        commit=machine.commit(),
+        date=machine.today(),
+    )
+    file = (folder or Path("benchmarks")) / "history" / f"{shared.machine}.jsonl"
+    rows = compare.rows(shared, measured, history.read(file))
+    benches = [each for each, _ in plan.jobs()]
+    cpu = machine.cpu_name()
+    data().print(report.to_terminal(shared, benches, rows, cpu))
+    if folder:
+        history.append(file, shared, measured)
+        page = folder / "results" / f"{op.name}.md"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(report.to_markdown(shared, benches, rows, cpu))
+    return measured, shared
+
+
+def checkout_folder() -> Path | None:
+    """``benchmarks`` in the current folder, if there is one: that of a checkout."""
+    folder = Path("benchmarks")
+    return folder if folder.is_dir() else None
+
+
+def known_cases(module: str) -> str:
+    """The cases of a benchmark with the axes of their sizes, for an error message."""
+    jobs = Plan(module, threads=1).jobs()
+    return ", ".join(f"`{bench.name}` ({', '.join(sizes[0])})" for bench, sizes in jobs)
+
+
+def read_size(text: str) -> Size:
+    """``n=1000,m=1000,d=128``."""
+    try:
+        return {axis.strip(): int(n) for axis, n in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not like n=1000,m=1000,d=128") from None

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of ``nativeops doctor``. No framework is imported for them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import metadata
+from pathlib import Path
+
+import nativeops
+from nativeops import library
+from nativeops.bench.machine import compiler, cpu_name, package_version
+from nativeops.frameworks.base import FRAMEWORKS
+
+OK, MISSING, BROKEN = "ok", "missing", "BROKEN"
+
+REINSTALL = "run `make setup` in a checkout, or `pip install --force-reinstall nativeops`"
+PACKAGE = Path(nativeops.__file__).parent
+
+TOOLS = {
+    "g++": "needed to build ops of your own: run `apt install g++`",
+    "clang++": "an alternative to g++",
+    "nvcc": "needed for CUDA kernels only: install the CUDA toolkit",
+}
+VARIABLES = {
+    "NATIVEOPS_ISA": "instruction set",
+    "NATIVEOPS_NUM_THREADS": "threads",
+    "NATIVEOPS_DEBUG": "full error texts",
+    "NATIVEOPS_CACHE": "folder of built ops",
+}
+BUILD_VARIABLES = ("NATIVEOPS_CUDA", "NATIVEOPS_CUDA_ARCHS", "NATIVEOPS_SANITIZE")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line: what was looked at, its state, what was found, and the command that helps."""
+
+    what: str
+    state: str
+    found: str
+    help: str = ""
+
+
+def all_checks() -> Iterator[Check]:
+    """All checks in the order of the report; a check that fails itself is a broken thing."""
+    groups: list[Callable[[], Iterator[Check]]] = [
+        package, frameworks, kernels, instruction_sets, devices, freshness, threads, tools,
+        variables,
+    ]  # fmt: skip
+    for group in groups:
+        try:
+            yield from group()
+        except Exception as error:
+            what = group.__name__.replace("_", " ")
+            text = " ".join(str(error).split())
+            yield Check(what, BROKEN, text, "" if "hint:" in text else REINSTALL)
+
+
+def package() -> Iterator[Check]:
+    """The package itself and its compiled core."""
+    yield Check("nativeops", OK, f"{package_version('nativeops') or 'not installed'}, {PACKAGE}")
+    yield Check("python", OK, f"{sys.version.split()[0]}, {sys.executable}")
+    core = library.extension()
+    yield Check("compiled core", OK, f"{Path(str(core.__file__)).name}, {built_by()}")
+
+
+def built_by() -> str:
+    """The compiler of the kernels."""
+    return f"built by {compiler(library.kernel_files())}"
+
+
+def frameworks() -> Iterator[Check]:
+    """Whose arrays can be passed, in the versions that the package's metadata asks for."""
+    requires = metadata.requires("nativeops") or []
+    for name in FRAMEWORKS:
+        oldest = next(
+            found[1] for line in requires if (found := re.match(rf"{name}>=([\d.]+)", line))
+        )
+        found = package_version(name)
+        if found is None:
+            state = BROKEN if name == "numpy" else MISSING
+            yield Check(name, state, "not installed", f"run `pip install {name}`")
+        elif numbers(found) < numbers(oldest):
+            upgrade = f"run `pip install --upgrade {name}`"
+            yield Check(name, BROKEN, f"{found}, older than {oldest}", upgrade)
+        else:
+            yield Check(name, OK, found)
+
+
+def numbers(version: str) -> list[int]:
+    """Major and minor version, to compare."""
+    return [int(number) for number in re.findall(r"\d+", version)[:2]]
+
+
+def instruction_sets() -> Iterator[Check]:
+    """What the processor has, what was built, and what is in use."""
+    names = [path.name for path in library.kernel_files()]
+    built = [level for level in library.LEVELS if f"libnativeops_cpu_{level}.so" in names]
+    best = library.LEVELS[library.extension().levels()[0]]
+    found = f"machine {best}; built {', '.join(built) or 'none'}; in use {library.selected()}"
+    usable = library.LEVELS[: library.LEVELS.index(best) + 1]
+    if "portable" not in built:
+        yield Check("instruction sets", BROKEN, found, REINSTALL)
+    elif best not in built and best != "amx":
+        yield Check("instruction sets", MISSING, found, f"slower than it could be: {REINSTALL}")
+    else:
+        yield Check("instruction sets", OK, f"{found} ({len(usable)} of {len(library.LEVELS)})")
+
+
+def devices() -> Iterator[Check]:
+    """Where ops can run."""
+    yield Check("cpu", OK, cpu_name())
+    cards = sorted(Path("/dev").glob("nvidia[0-9]*"))
+    built = any("cuda" in path.name for path in library.kernel_files())
+    if not cards:
+        found = "no device here; kernels " + ("built" if built else "not built")
+        yield Check("cuda", MISSING, found, "needed only for arrays on a GPU")
+    elif built:
+        yield Check("cuda", OK, f"{len(cards)} devices; kernels built")
+    else:
+        rebuild = "run `make setup` or reinstall with nvcc on the PATH"
+        yield Check("cuda", MISSING, f"{len(cards)} devices; kernels not built", rebuild)
+
+
+def kernels() -> Iterator[Check]:
+    """Whether every op gives what its reference gives."""
+    from nativeops.registry import ops
+
+    for op in ops():
+        yield Check(op.name, OK, "defined")
+
+
+def freshness() -> Iterator[Check]:
+    """In a checkout: whether the sources changed after the build."""
+    if not (PACKAGE.parent.parent / "CMakeLists.txt").exists():
+        return
+    sources = [p for folder in ("ops", "devices", "bindings") for p in source_files(folder)]
+    built = min(path.stat().st_mtime for path in library.kernel_files())
+    newer = [path for path in sources if path.stat().st_mtime > built]
+    if newer:
+        latest = max(newer, key=lambda path: path.stat().st_mtime).relative_to(PACKAGE)
+        found = f"{len(newer)} sources are newer than the kernels, last {latest}"
+        yield Check("build", BROKEN, found, "run `make setup`")
+    else:
+        yield Check("build", OK, "newer than all sources")
+
+
+def source_files(folder: str) -> Iterator[Path]:
+    """The C++ and CUDA sources below a folder of the package."""
+    return (p for p in (PACKAGE / folder).rglob("*") if p.suffix in (".h", ".cpp", ".cu"))
+
+
+def threads() -> Iterator[Check]:
+    """How many threads a kernel uses."""
+    allowed = len(os.sched_getaffinity(0))
+    found = f"{library.get_num_threads()} in use, {allowed} CPUs for this process"
+    yield Check("threads", OK, found)
+
+
+def tools() -> Iterator[Check]:
+    """Compilers on the PATH."""
+    for name, help_text in TOOLS.items():
+        path = shutil.which(name)
+        if path is None:
+            yield Check(name, MISSING, "not found", help_text)
+            continue
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        versions = re.findall(r"\b\d+\.\d+(?:\.\d+)?\b", done.stdout)
+        yield Check(name, OK, f"{versions[-1] if versions else 'unknown version'}, {path}")
+
+
+def variables() -> Iterator[Check]:
+    """The environment variables that we read, and those that nobody reads."""
+    for name, meaning in VARIABLES.items():
+        value = os.environ.get(name)
+        yield Check(name, OK, f"{meaning}: {'not set' if value is None else value}")
+    for name in sorted(os.environ):
+        if name in BUILD_VARIABLES:
+            yield Check(name, OK, f"read by the build only: {os.environ[name]}")
+        elif name.startswith("NATIVEOPS_") and name not in VARIABLES:
+            close = get_close_matches(name, VARIABLES, n=1)
+            hint = f"did you mean {close[0]}?" if close else "it has no effect"
+            yield Check(name, BROKEN, "nobody reads this variable", hint)

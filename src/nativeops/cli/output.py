@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where commands write: data to standard output, progress to standard error."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from nativeops.call import Op
+from nativeops.errors import ArgumentError
+from nativeops.registry import find
+
+WIDTH = 120  # of tables where nobody looks at a narrower terminal
+
+
+def data() -> Console:
+    """Standard output: plain and wide enough when piped."""
+    narrow = sys.stdout.isatty()
+    return Console(width=None if narrow else WIDTH, highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, float], None]]:
+    """A bar on standard error; call what it gives with the text and the share that is done."""
+    columns = (
+        TextColumn("{task.percentage:>3.0f}%"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda text, share: bar.update(task, description=text, completed=share)
+
+
+def fail(text: str, code: int = 2) -> NoReturn:
+    """End with one sentence on standard error."""
+    typer.echo(text, err=True)
+    raise typer.Exit(code)
+
+
+def find_op(name: str) -> Op[Any]:
+    """The op of that name, or the end with a sentence that says what there is."""
+    try:
+        return find(name)
+    except ArgumentError as error:
+        fail(str(error))

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The language of declarations: `op`, `Array`, `Float`, `Int`, `Bool` and what goes with them."""
+
+import inspect
+import math
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from nativeops.call import Op
+from nativeops.registry import register
+from nativeops.signature import KINDS, ArraySpec, AttributeSpec, Signature, array_spec
+from nativeops.sizes import Size, maximum, minimum
+
+__all__ = [
+    "Array", "AtLeast", "AtMost", "Bool", "Float", "Float32", "Float64", "Int", "Int32", "Int64",
+    "Kept", "Size", "Uint8", "maximum", "minimum", "op", "transpose",
+]  # fmt: skip
+
+Array = TypeVar("Array")
+"""The array type of whatever framework calls: a tensor in gives a tensor out."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Smallest value of a number: ``p: Annotated[float, AtLeast(1)] = 2.0``."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Largest value of a number."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """What ``Float[Array, "n d"]`` is while the program runs."""
+
+    kind: str
+    axes: str
+    kept: bool = False
+    optional: bool = False
+
+    def __or__(self, other: None) -> "_Declared":
+        return replace(self, optional=True)
+
+    def spec(self, name: str) -> ArraySpec:
+        return array_spec(name, self.kind, self.axes, kept=self.kept, optional=self.optional)
+
+
+class _Kind:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getitem__(self, item: tuple[object, str]) -> _Declared:
+        return _Declared(self.name, item[1])
+
+
+class _Kept:
+    def __getitem__(self, declared: _Declared) -> _Declared:
+        return replace(declared, kept=True)
+
+
+if TYPE_CHECKING:
+    Float = Float32 = Float64 = Int = Int32 = Int64 = Uint8 = Bool = Annotated
+    _T = TypeVar("_T")
+    Kept = Annotated[_T, "kept"]
+else:
+    Float, Float32, Float64, Int, Int32, Int64, Uint8, Bool = (
+        _Kind(name)
+        for name in ("Float", "Float32", "Float64", "Int", "Int32", "Int64", "Uint8", "Bool")
+    )
+    assert {"Float", "Float32", "Float64", "Int", "Int32", "Int64", "Uint8", "Bool"} == set(KINDS)
+    Kept = _Kept()
+
+
+def op(
+    *, kernel: str, autocast: Literal["float32", "keep"] = "float32"
+) -> "Callable[[F], Op[F]]":
+    """Declare an op: the function's annotations are its signature, its body the NumPy reference.
+
+    Args:
+        kernel: The C++ header with the kernel, beside the file that declares the op.
+        autocast: What PyTorch's autocast does with half-precision inputs: compute in float32, or
+            keep the dtype.
+    """
+
+    def declare(reference: F) -> "Op[F]":
+        source = Path(inspect.getfile(reference)).resolve()
+        declared = Op(reference, read(reference), source.with_name(kernel), autocast)
+        register(declared)
+        return declared
+
+    return declare
+
+
+def transpose(array: Array) -> Array:
+    """The array with its last two axes swapped, in any framework."""
+    return array.swapaxes(-1, -2)  # type: ignore[attr-defined,no-any-return]
+
+
+def read(reference: Callable[..., Any]) -> Signature:
+    """The signature that a function's annotations state."""
+    name = reference.__name__
+    hints = typing.get_type_hints(reference, include_extras=True)
+    inputs: list[ArraySpec] = []
+    attributes: list[AttributeSpec] = []
+    for parameter in inspect.signature(reference).parameters.values():
+        hint = hints.get(parameter.name)
+        if isinstance(hint, _Declared):
+            inputs.append(hint.spec(parameter.name))
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            attributes.append(_attribute(parameter, hint))
+        else:
+            raise TypeError(f"{name}: annotate `{parameter.name}` as an array, or put it behind `*`")
+    return Signature(name, tuple(inputs), _outputs(name, hints.get("return")), tuple(attributes))
+
+
+def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:
+    if isinstance(result, _Declared):
+        return (result.spec("out"),)
+    fields = typing.get_type_hints(result, include_extras=True) if result else {}
+    if not fields or not all(isinstance(field, _Declared) for field in fields.values()):
+        raise TypeError(f"{name}: annotate the result as an array or a NamedTuple of arrays")
+    return tuple(field.spec(field_name) for field_name, field in fields.items())
+
+
+def _attribute(parameter: inspect.Parameter, hint: Any) -> AttributeSpec:
+    low, high = -math.inf, math.inf
+    if typing.get_origin(hint) is Annotated:
+        hint, *bounds = typing.get_args(hint)
+        low = max((b.value for b in bounds if isinstance(b, AtLeast)), default=low)
+        high = min((b.value for b in bounds if isinstance(b, AtMost)), default=high)
+    choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+    kind = str if choices else hint
+    if kind not in (int, float, bool) and not choices:
+        raise TypeError(f"`{parameter.name}` must be int, float, bool or a Literal of words")
+    required = parameter.default is parameter.empty
+    default = None if required else parameter.default
+    return AttributeSpec(parameter.name, kind, default, required, choices, low, high)

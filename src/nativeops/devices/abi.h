@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI between the core and a library of kernels. It names no framework.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define NATIVEOPS_ABI 1
+#define NATIVEOPS_MAX_RANK 16
+#define NATIVEOPS_MAX_ARRAYS 32
+#define NATIVEOPS_MAX_ATTRIBUTES 16
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Device codes and dtype codes are DLPack's.
+enum { kNativeopsCpu = 1, kNativeopsCuda = 2 };
+enum { kNativeopsInt = 0, kNativeopsUInt = 1, kNativeopsFloat = 2, kNativeopsBfloat = 4, kNativeopsBool = 6 };
+
+typedef struct NativeopsDtype {
+  uint8_t code, bits;
+  uint16_t lanes;
+} NativeopsDtype;
+
+// Has the layout of DLPack's DLTensor. Strides count elements.
+typedef struct NativeopsTensor {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  NativeopsDtype dtype;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+} NativeopsTensor;
+
+typedef union NativeopsAttribute {
+  int64_t integer;  // int, bool, and the position of a str among its choices
+  double real;
+} NativeopsAttribute;
+
+// What the core lends to a kernel.
+typedef struct NativeopsServices {
+  uint32_t size;  // of this struct, so that later fields can be told apart
+  // Runs body(context, i) for every i in [0, n), spread over the thread pool; returns when all are done.
+  void (*parallel)(int64_t n, void (*body)(void* context, int64_t i), void* context);
+  int32_t (*num_threads)(void);
+  // Host memory aligned to 64 bytes; null when there is none.
+  void* (*allocate)(size_t bytes);
+  void (*release)(void* memory);
+} NativeopsServices;
+
+typedef struct NativeopsCall {
+  uint32_t size;
+  int32_t device_id;
+  void* stream;                       // the framework's CUDA stream; null on the CPU
+  const NativeopsTensor* inputs;      // leading batch axes arrive folded into one
+  NativeopsTensor* outputs;           // data is null for a kept result that nobody needs
+  const NativeopsAttribute* attributes;
+  const NativeopsServices* services;
+  char* message;                      // where a failing kernel writes its sentence
+  size_t message_size;
+} NativeopsCall;
+
+// 0 when all went well; else NativeopsCall.message says what did not.
+typedef int32_t (*NativeopsKernel)(const NativeopsCall* call);
+enum { kNativeopsOk = 0, kNativeopsFailed = 1, kNativeopsNoMemory = 2 };
+
+typedef struct NativeopsEntry {
+  const char* op;
+  const char* signature;  // as declared when the library was built: tells a stale build
+  const char* dtypes;     // of the dtype variables, for example "float32" or "float32,int64"
+  int32_t tuned;          // 1: a variant for this device beside the portable kernel
+  NativeopsKernel kernel;
+} NativeopsEntry;
+
+typedef struct NativeopsLibrary {
+  int32_t abi;
+  const char* device;  // "cpu", "cpu-threads" or "cuda"
+  const char* level;   // the instruction set: "portable", "avx2", "avx512", "amx"; "" elsewhere
+  int32_t n_entries;
+  const NativeopsEntry* entries;
+} NativeopsLibrary;
+
+// The one symbol that a library of kernels exports.
+typedef const NativeopsLibrary* (*NativeopsLibraryFunction)(void);
+#define NATIVEOPS_LIBRARY_SYMBOL "nativeops_library"
+
+#ifdef __cplusplus
+}
+#endif

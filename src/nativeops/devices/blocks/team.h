@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// for_each_item with many threads: an item's team is a block.
+#pragma once
+#include <cstdint>
+
+#include "nativeops/devices/blocks/reduce.h"
+#include "nativeops/devices/operand.h"
+#include "nativeops/devices/view.h"
+
+namespace nativeops {
+
+struct Team {
+  KERNEL int rank() const { return static_cast<int>(threadIdx.x); }
+  KERNEL int size() const { return static_cast<int>(blockDim.x); }
+#if defined(NATIVEOPS_CPU_THREADS)
+  void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    nativeops::sync(file, line);
+  }
+#else
+  KERNEL void sync() const { nativeops::sync(); }
+#endif
+
+  // f(i) for lo <= i < hi, in any order; between two phases that share data: sync().
+  template <class F>
+  KERNEL void each(int64_t lo, int64_t hi, F f) const {
+    for (int64_t i = lo + rank(); i < hi; i += size()) f(i);
+  }
+
+  // The reductions of f(i) over lo <= i < hi, known to all threads of the team. All of them must
+  // call, and what they wrote before is visible to all afterwards, as after sync().
+  template <class F>
+  KERNEL TeamValue<F> sum(int64_t lo, int64_t hi, F f) const {
+    return reduce(lo, hi, TeamValue<F>(0), f, FoldSum{});
+  }
+  // NaN if one is NaN; of nothing: the infinity (or the integer) that any number beats.
+  template <class F>
+  KERNEL TeamValue<F> max(int64_t lo, int64_t hi, F f) const {
+    return reduce(lo, hi, lowest<TeamValue<F>>(), f, FoldMax{});
+  }
+  template <class F>
+  KERNEL TeamValue<F> min(int64_t lo, int64_t hi, F f) const {
+    return reduce(lo, hi, highest<TeamValue<F>>(), f, FoldMin{});
+  }
+  template <class F>
+  KERNEL bool any(int64_t lo, int64_t hi, F f) const {
+    return reduce(lo, hi, 0, f, FoldMax{}) != 0;
+  }
+
+ private:
+  template <class V, class F, class Fold>
+  KERNEL V reduce(int64_t lo, int64_t hi, V init, F f, Fold fold) const {
+    V value = init;
+    nativeops::sync();  // f may read what other threads wrote
+    for (int64_t i = lo + rank(); i < hi; i += size()) value = fold(value, static_cast<V>(f(i)));
+    return block_reduce(value, fold);
+  }
+};
+
+template <class F>
+struct ItemKernel {
+  F f;
+  int64_t n;
+
+  KERNEL void operator()() const {
+    for (int64_t item = blockIdx.x; item < n; item += gridDim.x) {
+      f(Team{}, item);
+      sync();  // the next item uses the same shared memory
+    }
+  }
+};
+
+// f(team, item) for 0 <= item < n: a team of threads for every item.
+template <class F>
+void for_each_item(Device& dev, int64_t n, F f) {
+  const unsigned grid = static_cast<unsigned>(min2(n, kMaxGrid));
+  launch(dev, grid, kBlockThreads, ItemKernel<F>{f, n});
+}
+
+template <class T, class F>
+struct ScratchKernel {
+  F f;
+  int64_t n, count;
+  T* memory;  // null: in shared memory
+
+  KERNEL void operator()() const {
+    T* mine = memory ? memory + blockIdx.x * count : static_cast<T*>(shared_scratch());
+    for (int64_t item = blockIdx.x; item < n; item += gridDim.x) {
+      f(Team{}, item, View<T, 1>{mine, {count}, {1}});
+      sync();  // the next item uses the same memory
+    }
+  }
+};
+
+// The same with `count` uninitialised values for each team, shared by its threads: in shared memory
+// where they fit, else in a workspace of at most 1024 such parts.
+template <class T, class F>
+void for_each_item(Device& dev, int64_t n, int64_t count, F f) {
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+  const bool fits = bytes <= kScratchBytes;
+  const int64_t grid = min2(n, fits ? kMaxGrid : min2<int64_t>(kMaxGrid, 1024));
+  auto memory = dev.template workspace<T>(fits ? 0 : grid * count);
+  launch(dev, static_cast<unsigned>(grid), kBlockThreads,
+         ScratchKernel<T, F>{f, n, count, memory.data()}, fits ? bytes : 0);
+}
+
+}  // namespace nativeops

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels in raw CUDA style on the CPU: a block is one thread, so sync() is nothing, shared memory
+// is local and blockDim is 1. A kernel must therefore be right for every size of block: it loops
+// over range(n), or from its thread index in steps of the number of threads.
+#pragma once
+#include <cstdint>
+
+#include "nativeops/devices/cpu/device.h"
+#include "nativeops/devices/math.h"
+
+#define SHARED alignas(64)
+#define NATIVEOPS_IVDEP _Pragma("GCC ivdep")
+
+namespace nativeops {
+
+struct Dim3 {
+  unsigned x, y, z;
+  constexpr Dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+constexpr Dim3 threadIdx{0, 0, 0}, blockDim{1, 1, 1};
+inline thread_local Dim3 blockIdx{0, 0, 0}, gridDim{1, 1, 1};
+
+inline void sync() {}
+inline void __syncthreads() {}
+
+// Below this many operations a loop is not worth a second thread (Zen4 EPYC, 2026-11).
+constexpr int64_t kGrain = 16384;
+
+// How many blocks suit a loop over n elements. It depends on n alone, as every partition must.
+inline unsigned grid_for(int64_t n) {
+  return static_cast<unsigned>(min2<int64_t>((n + kGrain - 1) / kGrain, 4096));
+}
+
+// kernel() runs once in every block of the grid. The size of the block only matters elsewhere.
+template <class F>
+void launch(Device& dev, Dim3 grid, Dim3 /*block*/, F kernel) {
+  const int64_t plane = int64_t{grid.x} * grid.y;
+  dev.parallel(plane * grid.z, [&](int64_t i) {
+    gridDim = grid;
+    blockIdx = Dim3(static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
+                    static_cast<unsigned>(i / plane));
+    kernel();
+  });
+}
+
+// `for (int64_t i : range(n))` gives every i in [0, n) to one thread of a grid in x: to each block a
+// contiguous part here, which vectorises, and to each thread of CUDA a stride.
+struct Range {
+  struct Iterator {
+    int64_t i;
+    int64_t operator*() const { return i; }
+    void operator++() { ++i; }
+    bool operator!=(Iterator other) const { return i < other.i; }
+  };
+  int64_t low, high;
+  Iterator begin() const { return {low}; }
+  Iterator end() const { return {high}; }
+};
+inline Range range(int64_t n) {
+  const int64_t part = (n + gridDim.x - 1) / gridDim.x, low = min2<int64_t>(n, part * blockIdx.x);
+  return {low, min2<int64_t>(n, low + part)};
+}
+
+// Reductions over the threads of a warp and of a block, of which there is one.
+template <class T>
+T warp_sum(T value) {
+  return value;
+}
+template <class T>
+T warp_max(T value) {
+  return value;
+}
+template <class T>
+T block_sum(T value) {
+  return value;
+}
+template <class T>
+T block_max(T value) {
+  return value;
+}
+
+template <class T>
+T atomic_add(T* target, T value) {
+  return __atomic_fetch_add(target, value, __ATOMIC_RELAXED);
+}
+inline int atomicAdd(int* target, int value) { return atomic_add(target, value); }
+inline unsigned atomicAdd(unsigned* target, unsigned value) { return atomic_add(target, value); }
+inline int64_t atomicAdd(int64_t* target, int64_t value) { return atomic_add(target, value); }
+
+}  // namespace nativeops

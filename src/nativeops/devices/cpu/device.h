@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU: threads and memory, both lent by the core.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <new>
+
+#include "nativeops/devices/abi.h"
+
+namespace nativeops {
+
+// `count` numbers of 64-byte aligned memory, uninitialised, given back at the end of the scope.
+template <class T>
+class Workspace {
+ public:
+  Workspace(const NativeopsServices* services, int64_t count) : services_(services) {
+    if (count <= 0) return;
+    if (static_cast<uint64_t>(count) > SIZE_MAX / sizeof(T)) throw std::bad_alloc();
+    data_ = static_cast<T*>(services->allocate(static_cast<size_t>(count) * sizeof(T)));
+    if (data_ == nullptr) throw std::bad_alloc();
+  }
+  ~Workspace() {
+    if (data_ != nullptr) services_->release(data_);
+  }
+  Workspace(Workspace&& other) noexcept : services_(other.services_), data_(other.data_) {
+    other.data_ = nullptr;
+  }
+  Workspace& operator=(Workspace&&) = delete;
+
+  T* data() const { return data_; }
+  T& operator[](int64_t i) const { return data_[i]; }
+
+ private:
+  const NativeopsServices* services_;
+  T* data_ = nullptr;
+};
+
+struct Device {
+  const NativeopsServices* services;
+
+  // body(i) for every i in [0, n), spread over the pool; returns when all are done. An exception
+  // of a body comes out here; which of several is not defined.
+  template <class F>
+  void parallel(int64_t n, F&& body) {
+    if (n <= 1) {
+      if (n == 1) body(int64_t{0});
+      return;
+    }
+    struct Context {
+      F& body;
+      std::atomic<bool> failed{false};
+      std::exception_ptr error = nullptr;
+    } context{body};
+    auto run = [](void* pointer, int64_t i) {
+      Context& c = *static_cast<Context*>(pointer);
+      try {
+        c.body(i);
+      } catch (...) {  // no exception may cross the pool, which is C
+        if (!c.failed.exchange(true)) c.error = std::current_exception();
+      }
+    };
+    services->parallel(n, run, &context);
+    if (context.error) std::rethrow_exception(context.error);
+  }
+
+  int num_threads() const { return services->num_threads(); }
+
+  template <class T>
+  Workspace<T> workspace(int64_t count) {
+    return Workspace<T>(services, count);
+  }
+};
+
+}  // namespace nativeops

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which instruction sets this machine runs.
+#pragma once
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace nativeops::cpu {
+
+// Linux gives a process the AMX tile registers only when it asks for them.
+inline bool may_use_amx() {
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+  constexpr long kRequest = 0x1023, kTileData = 18;
+  unsigned eax = 7, ebx = 0, ecx = 0, edx = 0;
+  __asm__("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  const bool tiles = edx >> 24 & 1, bf16 = edx >> 22 & 1;
+  return tiles && bf16 && syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+// 0 portable, 1 AVX2 + FMA + F16C, 2 AVX-512 (F, BW, DQ, VL, CD), 3 AVX-512 + AMX-bf16.
+inline int level() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512cd");
+  if (avx512) return may_use_amx() ? 3 : 2;
+  return avx2 ? 1 : 0;
+#else
+  return 0;
+#endif
+}
+
+}  // namespace nativeops::cpu

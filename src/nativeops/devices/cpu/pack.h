@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a blocked kernel needs around its inner loop: parts of views, packed copies, scratch memory.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "nativeops/devices/cpu/device.h"
+#include "nativeops/devices/cpu/simd.h"
+#include "nativeops/devices/view.h"
+
+namespace nativeops::tuned {
+
+inline int64_t ceil_div(int64_t n, int64_t part) { return (n + part - 1) / part; }
+inline int64_t round_up(int64_t n, int64_t part) { return ceil_div(n, part) * part; }
+
+// Rows [row, row + rows) and columns [col, col + cols) of a matrix, as far as it reaches.
+template <class T>
+View<T, 2> part(View<T, 2> all, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+  return {all.data + row * all.stride(0) + col * all.stride(1),
+          {std::min(rows, all.size(0) - row), std::min(cols, all.size(1) - col)},
+          {all.stride(0), all.stride(1)}};
+}
+
+// `count` numbers, aligned: on the stack if they are few, so that a tiny call allocates nothing.
+template <class A, int64_t kFew>
+class Scratch {
+ public:
+  Scratch(Device& dev, int64_t count) {
+    if (count > kFew) many_.emplace(dev.workspace<A>(count));
+  }
+  A* data() { return many_ ? many_->data() : few_; }
+
+ private:
+  alignas(64) A few_[kFew];
+  std::optional<Workspace<A>> many_;
+};
+
+// A block of a matrix, packed: rows of `width` numbers (whole vectors), zeros where `from` ends.
+template <class A, class T>
+void pack_rows(View<const T, 2> from, A* to, int64_t width) {
+  constexpr int64_t n = simd::kLanes<A>;
+  const int64_t cols = from.size(1);
+  for (int64_t r = 0; r < from.size(0); ++r) {
+    for (int64_t c = 0; c < width; c += n) {
+      const int64_t count = std::clamp<int64_t>(cols - c, 0, n);
+      simd::store(to + r * width + c, simd::load(&from(r, 0) + c, count));
+    }
+  }
+}
+
+// The same where the columns are what lies contiguous: square tiles, transposed in registers.
+template <class A, class T>
+void pack_columns(View<const T, 2> from, A* to, int64_t width) {
+  constexpr int64_t n = simd::kLanes<A>;
+  const int64_t rows = from.size(0), cols = from.size(1);
+  for (int64_t r0 = 0; r0 < rows; r0 += n) {
+    const int64_t height = std::min(n, rows - r0);
+    for (int64_t c0 = 0; c0 < width; c0 += n) {
+      simd::Vec<A> tile[n];
+      for (int64_t c = 0; c < n; ++c) {
+        tile[c] = c0 + c < cols ? simd::load(&from(r0, c0 + c), height) : simd::zero<A>();
+      }
+      simd::transpose(tile);
+      for (int64_t r = 0; r < n; ++r) {
+        if (r < height) simd::store(to + (r0 + r) * width + c0, tile[r]);
+      }
+    }
+  }
+}
+
+template <class A, class T>
+void pack(View<const T, 2> from, A* to, int64_t width) {
+  if (from.stride(1) == 1) return pack_rows(from, to, width);
+  if (from.stride(0) == 1) return pack_columns(from, to, width);
+  for (int64_t r = 0; r < from.size(0); ++r) {
+    for (int64_t c = 0; c < width; ++c) {
+      to[r * width + c] = c < from.size(1) ? static_cast<A>(from(r, c)) : A(0);
+    }
+  }
+}
+
+// Unpacked again, in the type and the layout of the result.
+template <class A, class T>
+void unpack(const A* from, int64_t width, View<T, 2> to) {
+  for (int64_t r = 0; r < to.size(0); ++r) {
+    if (to.stride(1) == 1) {
+      T* row = &to(r, 0);
+      for (int64_t c = 0; c < to.size(1); ++c) row[c] = static_cast<T>(from[r * width + c]);
+    } else {
+      for (int64_t c = 0; c < to.size(1); ++c) to(r, c) = static_cast<T>(from[r * width + c]);
+    }
+  }
+}
+
+// body(i) for i in [0, n). Waking a thread takes longer than small work: `steps` counts vectors.
+template <class F>
+void parallel_if_large(Device& dev, int64_t n, int64_t steps, F&& body) {
+  constexpr int64_t kWorthWaking = 40000;  // about 20 us; Zen4 EPYC, 2026-11
+  if (steps > kWorthWaking) return dev.parallel(n, body);
+  for (int64_t i = 0; i < n; ++i) body(i);
+}
+
+}  // namespace nativeops::tuned

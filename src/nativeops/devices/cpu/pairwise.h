@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// out[b,i,j] = fold over k of x[b,i,k] and y[b,j,k], blocked like a matrix product: lanes along j,
+// kRows x kVecs sums in registers, a panel of y in the second-level cache, a strip of x in the first.
+#pragma once
+#include "nativeops/devices/cpu/pack.h"
+
+namespace nativeops::tuned {
+
+// Registers hold kRows * kVecs sums, a row of y, constants and temporaries. Numbers of one block of
+// y: kCols * kDepth. Zen4 EPYC, 2026-11.
+template <class A>
+struct PairwiseBlock {
+  static constexpr int kVecs = 2;
+  static constexpr int kRows = NATIVEOPS_LEVEL >= 2 ? 12 : 4;
+  static constexpr int64_t kWidth = kVecs * simd::kLanes<A>;
+  static constexpr int64_t kDepth = 1024 / sizeof(A);
+  static constexpr int64_t kCols = 1024 / sizeof(A);
+  static constexpr int64_t kStripWidth = kDepth + 64 / sizeof(A);  // rows in different cache sets
+  static constexpr int64_t kMaxRows = 960;
+};
+
+// What the kernel computes into: the result itself, or packed rows where that has another type or
+// layout. `more` says that earlier parts of the sum are there already.
+template <class A>
+struct Sums {
+  A* data;
+  int64_t width;
+  bool more;
+};
+
+// The block of kRows rows of x and kVecs vectors of y: x row by row, y by k.
+template <class Fold, int kRows, int kVecs, class A>
+void pairwise_kernel(Fold fold, const A* x, const A* y, int64_t depth, Sums<A> sums, int64_t cols) {
+  using Block = PairwiseBlock<A>;
+  constexpr int n = simd::kLanes<A>;
+  simd::Vec<A> sum[kRows][kVecs];
+  const auto each = [&](auto body) __attribute__((always_inline)) {
+    simd::unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      simd::unroll<kVecs>([&](auto v) __attribute__((always_inline)) { body(r, v, sum[r][v]); });
+    });
+  };
+  each([&](int, int, auto& s) __attribute__((always_inline)) { s = simd::zero<A>(); });
+  for (int64_t k = 0; k < depth; ++k, ++x, y += Block::kWidth) {
+    each([&](int r, int v, auto& s) __attribute__((always_inline)) {
+      s = fold.add(s, simd::sub(simd::load(y + v * n), x + r * Block::kStripWidth));
+    });
+  }
+  each([&](int r, int v, auto& s) __attribute__((always_inline)) {
+    A* to = sums.data + r * sums.width + v * n;
+    const int64_t count = std::min<int64_t>(n, cols - v * n);
+    simd::store(to, sums.more ? fold.join(simd::load(to, count), s) : s, count);
+  });
+}
+
+// A strip of x against all panels of y, in heights 12, 4, 2, 1 as far as there are rows.
+template <class Fold, int kRows, class A>
+void pairwise_strip(Fold fold, const A* x, int64_t rows, const A* y, int64_t depth, Sums<A> sums,
+                    int64_t cols) {
+  using Block = PairwiseBlock<A>;
+  for (; rows >= kRows; rows -= kRows) {
+    for (int64_t j = 0; j < cols; j += Block::kWidth) {
+      const Sums<A> at{sums.data + j, sums.width, sums.more};
+      const int64_t left = std::min(cols - j, Block::kWidth);
+      const auto kernel = left > simd::kLanes<A> ? pairwise_kernel<Fold, kRows, 2, A>
+                                                 : pairwise_kernel<Fold, kRows, 1, A>;
+      kernel(fold, x, y + j * depth, depth, at, left);
+    }
+    x += kRows * Block::kStripWidth;
+    sums.data += kRows * sums.width;
+  }
+  if constexpr (kRows > 1) {
+    pairwise_strip<Fold, (kRows > 4 ? 4 : kRows / 2)>(fold, x, rows, y, depth, sums, cols);
+  }
+}
+
+// One task: a block of the result. The sum over k goes in parts of kDepth, added in order.
+template <class Fold, class A, class T>
+void pairwise_block(Device& dev, Fold fold, In<T, 2> x, In<T, 2> y, Out<T, 2> out) {
+  using Block = PairwiseBlock<A>;
+  const int64_t rows = out.size(0), cols = out.size(1), depth = x.size(1);
+  const int64_t padded = round_up(cols, Block::kWidth);
+  const bool direct = std::is_same_v<A, T> && out.stride(1) == 1;
+  alignas(64) A strip[Block::kRows * Block::kStripWidth];
+  Scratch<A, 4096> panels(dev, padded * std::min(depth, Block::kDepth));
+  Scratch<A, 2048> packed(dev, direct ? 0 : rows * padded);
+  Sums<A> sums{packed.data(), padded, false};
+  if constexpr (std::is_same_v<A, T>) {
+    if (direct) sums = {out.data, out.stride(0), false};
+  }
+  for (int64_t k = 0; k == 0 || k < depth; k += Block::kDepth) {
+    const int64_t part_depth = std::min(depth - k, Block::kDepth);
+    for (int64_t j = 0; j < cols; j += Block::kWidth) {
+      const auto panel = transpose(part(y, j, Block::kWidth, k, part_depth));
+      pack(panel, panels.data() + j * part_depth, Block::kWidth);
+    }
+    sums.more = k > 0;
+    for (int64_t i = 0; i < rows; i += Block::kRows) {
+      const auto x_part = part(x, i, Block::kRows, k, part_depth);
+      pack(x_part, strip, Block::kStripWidth);
+      const Sums<A> at{sums.data + i * sums.width, sums.width, sums.more};
+      pairwise_strip<Fold, Block::kRows>(fold, strip, x_part.size(0), panels.data(), part_depth, at,
+                                         cols);
+    }
+  }
+  fold.finish(x, y, sums.data, sums.width, rows, cols);
+  if (!direct) unpack(sums.data, sums.width, out);
+}
+
+// How a result is cut into blocks: by its sizes alone, so that they are the same for any number of
+// threads. About 16 columns of blocks and 64 blocks, unless that makes them too small or too large.
+template <class A, class T>
+void pairwise_fold_blocks(const View<T, 3>& out, int64_t& rows, int64_t& cols) {
+  using Block = PairwiseBlock<A>;
+  const int64_t n_batch = out.size(0), n = out.size(1), m = out.size(2);
+  cols = std::clamp(round_up(n_batch * m / 16, Block::kWidth), Block::kWidth, Block::kCols);
+  const bool packed = !std::is_same_v<A, T> || out.stride(2) != 1;
+  const int64_t most = packed ? 128 : Block::kMaxRows;
+  rows = std::clamp<int64_t>(n_batch * n * ceil_div(m, cols) / 64, 96, most);
+  rows = round_up(rows, Block::kRows);
+}
+
+template <class Fold, class T>
+void pairwise_fold(Device& dev, Fold fold, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
+  using A = Accum<T>;
+  const int64_t n = out.size(1), m = out.size(2);
+  int64_t rows, cols;
+  pairwise_fold_blocks<A>(out, rows, cols);
+  const int64_t down = ceil_div(n, rows), across = ceil_div(m, cols);
+  const int64_t steps = out.size(0) * n * ceil_div(m, simd::kLanes<A>) * x.size(2);
+  parallel_if_large(dev, out.size(0) * down * across, steps, [&](int64_t task) {
+    const int64_t b = task / (down * across);
+    const int64_t i = task / across % down * rows, j = task % across * cols;
+    pairwise_block<Fold, A>(dev, fold, part(at(x, b), i, rows, 0, x.size(2)),
+                            part(at(y, b), j, cols, 0, y.size(2)),
+                            part(at(out, b), i, rows, j, cols));
+  });
+}
+
+}  // namespace nativeops::tuned

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nativeops/devices/cpu/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace nativeops::cpu {
+namespace {
+
+// How long a worker looks for the next job before it sleeps. Waking a sleeper costs about as much.
+constexpr auto kPatience = std::chrono::microseconds(30);
+
+thread_local bool inside = false;  // this thread is running tasks of the pool
+
+struct Job {
+  int64_t n;
+  void (*body)(void*, int64_t);
+  void* context;
+  std::atomic<int64_t> next{0};
+
+  void work() {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(context, i);
+  }
+};
+
+class Pool {
+ public:
+  explicit Pool(int32_t threads) {
+    for (int32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+  }
+
+  ~Pool() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  int32_t threads() const { return static_cast<int32_t>(workers_.size()) + 1; }
+
+  void run(Job& job) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      job_ = &job;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    if (sleepers_.load() > 0) wake_.notify_all();
+    job.work();
+    {
+      // No worker may enter the job from here on; those inside finish their last task.
+      const std::lock_guard<std::mutex> lock(mutex_);
+      job_ = nullptr;
+    }
+    while (busy_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
+  }
+
+ private:
+  void serve() {
+    inside = true;
+    uint64_t seen = 0;
+    for (;;) {
+      wait_for_news(seen);
+      Job* job = nullptr;
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (stop_) return;
+        seen = generation_.load(std::memory_order_relaxed);
+        job = job_;
+        if (job) busy_.fetch_add(1, std::memory_order_relaxed);
+      }
+      if (!job) continue;
+      job->work();
+      busy_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  void wait_for_news(uint64_t seen) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (generation_.load(std::memory_order_acquire) == seen) {
+      if (std::chrono::steady_clock::now() > end) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        sleepers_.fetch_add(1);
+        wake_.wait(lock, [&] { return generation_.load() != seen; });
+        sleepers_.fetch_sub(1);
+        return;
+      }
+      __builtin_ia32_pause();
+    }
+  }
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  Job* job_ = nullptr;
+  bool stop_ = false;
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> busy_{0}, sleepers_{0};
+};
+
+std::atomic<int32_t> wanted{0};  // 0: not chosen yet
+std::mutex* turn = new std::mutex;  // held by the caller whose job the pool runs
+Pool* pool = nullptr;               // made by the first job that needs it
+
+// The threads do not exist in a forked child: it starts a pool of its own. What the parent's pool
+// held is left as it is, since its mutexes may be in any state.
+void after_fork() {
+  turn = new std::mutex;
+  pool = nullptr;
+  inside = false;
+}
+
+int32_t cgroup_limit() {
+  double quota = 0, period = 0;
+  if (FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
+    if (std::fscanf(file, "%lf %lf", &quota, &period) != 2) period = 0;
+    std::fclose(file);
+  }
+  return period > 0 ? std::max(1, static_cast<int32_t>(quota / period + 0.5)) : INT32_MAX;
+}
+
+void run_alone(int64_t n, void (*body)(void*, int64_t), void* context) {
+  for (int64_t i = 0; i < n; ++i) body(context, i);
+}
+
+}  // namespace
+
+int32_t usable_cpus() {
+  cpu_set_t set;
+  const int32_t own = sched_getaffinity(0, sizeof set, &set) == 0
+                          ? static_cast<int32_t>(CPU_COUNT(&set))
+                          : static_cast<int32_t>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(own, cgroup_limit()));
+}
+
+int32_t num_threads() {
+  int32_t n = wanted.load(std::memory_order_relaxed);
+  if (n == 0) wanted.store(n = usable_cpus());
+  return n;
+}
+
+void set_num_threads(int32_t n) { wanted.store(std::max(1, n)); }
+
+void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context) {
+  const int32_t threads = num_threads();
+  if (n <= 1 || threads == 1 || inside || !turn->try_lock()) return run_alone(n, body, context);
+  const std::unique_lock<std::mutex> lock(*turn, std::adopt_lock);
+  if (pool == nullptr || pool->threads() != threads) {
+    static std::once_flag once;
+    std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork); });
+    delete pool;
+    pool = new Pool(threads);
+  }
+  Job job{n, body, context};
+  inside = true;
+  pool->run(job);
+  inside = false;
+}
+
+}  // namespace nativeops::cpu

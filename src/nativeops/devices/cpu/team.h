@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// for_each_item on the CPU: an item's team is one thread.
+#pragma once
+#include <cstdint>
+
+#include "nativeops/devices/cpu/block.h"
+#include "nativeops/devices/operand.h"
+#include "nativeops/devices/view.h"
+
+namespace nativeops {
+
+struct Team {
+  int rank() const { return 0; }
+  int size() const { return 1; }
+  void sync() const {}
+
+  // f(i) for lo <= i < hi, in any order; between two phases that share data: sync().
+  template <class F>
+  void each(int64_t lo, int64_t hi, F f) const {
+    NATIVEOPS_IVDEP
+    for (int64_t i = lo; i < hi; ++i) f(i);
+  }
+
+  // The reductions of f(i) over lo <= i < hi, known to all threads of the team. All of them must
+  // call, and what they wrote before is visible to all afterwards, as after sync().
+  template <class F>
+  TeamValue<F> sum(int64_t lo, int64_t hi, F f) const {
+    using V = TeamValue<F>;
+    return reduce(lo, hi, V(0), f, [](V a, V b) { return a + b; });
+  }
+  // NaN if one is NaN; of nothing: the infinity (or the integer) that any number beats.
+  template <class F>
+  TeamValue<F> max(int64_t lo, int64_t hi, F f) const {
+    using V = TeamValue<F>;
+    return reduce(lo, hi, lowest<V>(), f, [](V a, V b) { return max_or_nan(a, b); });
+  }
+  template <class F>
+  TeamValue<F> min(int64_t lo, int64_t hi, F f) const {
+    using V = TeamValue<F>;
+    return reduce(lo, hi, highest<V>(), f, [](V a, V b) { return min_or_nan(a, b); });
+  }
+  template <class F>
+  bool any(int64_t lo, int64_t hi, F f) const {
+    for (int64_t i = lo; i < hi; ++i) {
+      if (f(i)) return true;
+    }
+    return false;
+  }
+
+ private:
+  // In 16 interleaved parts, which vectorise and fix the order for every instruction set.
+  template <class V, class F, class Fold>
+  static V reduce(int64_t lo, int64_t hi, V init, F f, Fold fold) {
+    constexpr int kParts = 16;
+    V part[kParts];
+    for (V& p : part) p = init;
+    for (; lo + kParts <= hi; lo += kParts) {
+      for (int p = 0; p < kParts; ++p) part[p] = fold(part[p], static_cast<V>(f(lo + p)));
+    }
+    for (int p = 0; lo + p < hi; ++p) part[p] = fold(part[p], static_cast<V>(f(lo + p)));
+    for (int step = kParts / 2; step > 0; step /= 2) {
+      for (int p = 0; p < step; ++p) part[p] = fold(part[p], part[p + step]);
+    }
+    return part[0];
+  }
+};
+
+// f(team, item) for 0 <= item < n: a team of threads for every item.
+//   for_each_item(dev, n, [=] KERNEL(Team team, int64_t item) {
+//     team.each(0, d, [&](int64_t i) { ... });  team.sync();  ... });
+template <class F>
+void for_each_item(Device& dev, int64_t n, F f) {
+  dev.parallel(n, [&](int64_t item) { f(Team{}, item); });
+}
+
+// The same with `count` uninitialised values for each team, shared by its threads.
+//   for_each_item<float>(dev, n, count, [=] KERNEL(Team team, int64_t item, Out<float, 1> s) {..});
+template <class T, class F>
+void for_each_item(Device& dev, int64_t n, int64_t count, F f) {
+  dev.parallel(n, [&](int64_t item) {
+    Workspace<T> scratch = dev.workspace<T>(count);
+    f(Team{}, item, View<T, 1>{scratch.data(), {count}, {1}});
+  });
+}
+
+}  // namespace nativeops

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA's blocks on the CPU with a real thread for each of theirs, to find bugs without a GPU: under
+// ThreadSanitizer every race inside a block is reported, and always a divergent barrier or one that
+// not all threads reach. Blocks run one after the other, so shared memory is static.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "nativeops/devices/cpu/device.h"
+#include "nativeops/devices/cpu_threads/barrier.h"
+#include "nativeops/devices/math.h"
+
+#define SHARED alignas(64) static
+
+namespace nativeops {
+
+struct Dim3 {
+  unsigned x, y, z;
+  constexpr Dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  constexpr int64_t count() const { return int64_t{x} * y * z; }
+};
+inline thread_local Dim3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0}, blockDim, gridDim;
+
+constexpr int64_t kMaxGrid = 3;  // a loop shape does the rest in the loop of its blocks
+constexpr int kBlockThreads = 64;
+constexpr int kTileThreads = 4;
+constexpr int kTile = 16;
+constexpr int kContractSide = 8;
+constexpr int64_t kScratchBytes = 48 * 1024;
+
+namespace debug {
+
+struct Running {
+  std::mutex one_launch;
+  BlockState block;
+  Barrier barrier, warp_barrier[kMaxThreads / kWarp];
+  alignas(64) char exchange[kMaxThreads][16];
+  void* scratch = nullptr;
+};
+inline Running running;
+inline thread_local int64_t passed, warp_passed;
+
+inline int thread_index() {
+  return static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+}
+
+template <class F>
+void run_thread(const F& kernel, int thread, Dim3 index, Dim3 block, Dim3 grid) {
+  passed = warp_passed = 0;
+  const unsigned i = static_cast<unsigned>(thread);
+  threadIdx = Dim3(i % block.x, i / block.x % block.y, i / (block.x * block.y));
+  blockIdx = index;
+  blockDim = block;
+  gridDim = grid;
+  try {
+    kernel();
+  } catch (const Abandoned&) {
+  } catch (const std::exception& error) {
+    running.block.fail(error.what());
+  }
+  running.block.leave(thread);
+}
+
+template <class F>
+void run_block(const F& kernel, Dim3 index, Dim3 block, Dim3 grid) {
+  const int n = static_cast<int>(block.count());
+  running.block.begin(index.x + int64_t{grid.x} * (index.y + int64_t{grid.y} * index.z), n);
+  running.barrier.begin(0, n);
+  for (int first = 0; first < n; first += kWarp) {
+    running.warp_barrier[first / kWarp].begin(first, min2(kWarp, n - first));
+  }
+  std::vector<std::thread> threads;
+  for (int i = 0; i < n; ++i) {
+    threads.emplace_back([=] { run_thread(kernel, i, index, block, grid); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (running.block.failed.load(std::memory_order_relaxed)) {
+    throw std::runtime_error(running.block.take_message());
+  }
+}
+
+}  // namespace debug
+
+// __builtin_FILE and __builtin_LINE are those of the caller.
+inline void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  debug::running.barrier.wait(debug::running.block, debug::thread_index(), debug::passed, file,
+                              line);
+}
+inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  sync(file, line);
+}
+
+template <class T>
+T warp_exchange(T value, int mask, const char* file = __builtin_FILE(),
+                int line = __builtin_LINE()) {
+  static_assert(sizeof(T) <= 16, "a warp exchanges numbers");
+  debug::Running& r = debug::running;
+  const int me = debug::thread_index();
+  debug::Barrier& barrier = r.warp_barrier[me / debug::kWarp];
+  memcpy(r.exchange[me], &value, sizeof(T));
+  barrier.wait(r.block, me, debug::warp_passed, file, line);
+  memcpy(&value, r.exchange[me ^ mask], sizeof(T));
+  barrier.wait(r.block, me, debug::warp_passed, file, line);
+  return value;
+}
+
+inline void* shared_scratch() { return debug::running.scratch; }
+
+template <class F>
+void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes = 0) {
+  if (block.count() > debug::kMaxThreads) throw std::runtime_error("a block has at most 1024 threads");
+  std::lock_guard<std::mutex> lock(debug::running.one_launch);
+  Workspace<char> scratch = dev.workspace<char>(scratch_bytes);
+  debug::running.scratch = scratch.data();
+  for (int64_t i = 0; i < grid.count(); ++i) {
+    const unsigned x = static_cast<unsigned>(i % grid.x), rest = static_cast<unsigned>(i / grid.x);
+    debug::run_block(kernel, Dim3(x, rest % grid.y, rest / grid.y), block, grid);
+  }
+}
+
+template <class T>
+T atomic_add(T* target, T value) {
+  return __atomic_fetch_add(target, value, __ATOMIC_RELAXED);
+}
+inline int atomicAdd(int* target, int value) { return atomic_add(target, value); }
+inline unsigned atomicAdd(unsigned* target, unsigned value) { return atomic_add(target, value); }
+inline int64_t atomicAdd(int64_t* target, int64_t value) { return atomic_add(target, value); }
+
+}  // namespace nativeops

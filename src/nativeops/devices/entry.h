@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a generated C entry uses: the arguments of a call as views, and its errors as a status.
+#pragma once
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "nativeops/devices/abi.h"
+#include "nativeops/devices/kernel.h"
+#include "nativeops/devices/registered.h"
+
+namespace nativeops {
+
+template <class T, int N>
+View<T, N> view_of(const NativeopsTensor& tensor) {
+  View<T, N> view;
+  view.data = tensor.data == nullptr ? nullptr
+                                     : reinterpret_cast<T*>(static_cast<char*>(tensor.data) +
+                                                            static_cast<int64_t>(tensor.byte_offset));
+  for (int axis = 0; axis < N; ++axis) {
+    view.size_[axis] = tensor.shape[axis];
+    view.stride_[axis] = tensor.strides[axis];
+  }
+  return view;
+}
+
+template <class T, int N>
+In<T, N> input(const NativeopsCall* call, int i) {
+  return view_of<const T, N>(call->inputs[i]);
+}
+
+template <class T, int N>
+Out<T, N> output(const NativeopsCall* call, int i) {
+  return view_of<T, N>(call->outputs[i]);
+}
+
+// The device of a call, current for as long as it runs.
+#if defined(__CUDACC__)
+struct CallDevice {
+  CurrentDevice current;
+  Device device;
+  explicit CallDevice(const NativeopsCall* call)
+      : current(call->device_id),
+        device{static_cast<cudaStream_t>(call->stream), call->device_id} {}
+};
+#else
+struct CallDevice {
+  Device device;
+  explicit CallDevice(const NativeopsCall* call) : device{call->services} {}
+};
+#endif
+
+// Runs the kernel and turns what it throws into the status of the call.
+template <class F>
+int32_t guard(const NativeopsCall* call, F&& kernel) {
+  try {
+    CallDevice on(call);
+    kernel(on.device);
+    return kNativeopsOk;
+  } catch (const std::bad_alloc&) {
+    std::snprintf(call->message, call->message_size, "there is not enough memory for a workspace");
+    return kNativeopsNoMemory;
+  } catch (const std::exception& error) {
+    std::snprintf(call->message, call->message_size, "%s", error.what());
+  } catch (...) {
+    std::snprintf(call->message, call->message_size, "the kernel failed");
+  }
+  return kNativeopsFailed;
+}
+
+}  // namespace nativeops

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views: arrays indexed by their axes in order, x(batch, time, feature). They own nothing.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__CUDACC__)
+#define KERNEL __device__
+#define HOST_DEVICE __host__ __device__
+#else
+#define KERNEL
+#define HOST_DEVICE
+#endif
+
+namespace nativeops {
+
+template <class T, int N>
+struct View {
+  T* data;
+  int64_t size_[N];
+  int64_t stride_[N];  // in elements; 0 where an axis is broadcast
+
+  HOST_DEVICE int64_t size(int axis) const { return size_[axis]; }
+  HOST_DEVICE int64_t stride(int axis) const { return stride_[axis]; }
+
+  template <class... Index>
+  HOST_DEVICE T& operator()(Index... index) const {
+    static_assert(sizeof...(Index) == N, "a view takes one index for each of its axes");
+    int64_t offset = 0;
+    int axis = 0;
+    ((offset += static_cast<int64_t>(index) * stride_[axis++]), ...);
+    return data[offset];
+  }
+
+  HOST_DEVICE int64_t count() const {
+    int64_t n = 1;
+    for (int axis = 0; axis < N; ++axis) n *= size_[axis];
+    return n;
+  }
+
+  // A kept result that nobody needs arrives without memory.
+  HOST_DEVICE explicit operator bool() const { return data != nullptr; }
+
+  template <class U = T, std::enable_if_t<!std::is_const<U>::value, int> = 0>
+  HOST_DEVICE operator View<const U, N>() const {
+    View<const U, N> view;
+    view.data = data;
+    for (int axis = 0; axis < N; ++axis) {
+      view.size_[axis] = size_[axis];
+      view.stride_[axis] = stride_[axis];
+    }
+    return view;
+  }
+};
+
+template <class T, int N>
+using In = View<const T, N>;  // read by the kernel
+template <class T, int N>
+using Out = View<T, N>;  // written by the kernel
+
+// The same array with its last two axes swapped.
+template <class T, int N>
+HOST_DEVICE View<T, N> transpose(View<T, N> view) {
+  const int64_t size = view.size_[N - 1], stride = view.stride_[N - 1];
+  view.size_[N - 1] = view.size_[N - 2];
+  view.stride_[N - 1] = view.stride_[N - 2];
+  view.size_[N - 2] = size;
+  view.stride_[N - 2] = stride;
+  return view;
+}
+
+// view[i]: one axis less.
+template <class T, int N>
+HOST_DEVICE View<T, N - 1> at(View<T, N> view, int64_t i) {
+  View<T, N - 1> part;
+  part.data = view.data + i * view.stride_[0];
+  for (int axis = 1; axis < N; ++axis) {
+    part.size_[axis - 1] = view.size_[axis];
+    part.stride_[axis - 1] = view.stride_[axis];
+  }
+  return part;
+}
+
+// Memory without gaps as a view: dense(data, rows, columns).
+template <class T, class... Size>
+HOST_DEVICE View<T, sizeof...(Size)> dense(T* data, Size... sizes) {
+  constexpr int kAxes = sizeof...(Size);
+  View<T, kAxes> view{data, {static_cast<int64_t>(sizes)...}, {}};
+  int64_t stride = 1;
+  for (int axis = kAxes - 1; axis >= 0; --axis) {
+    view.stride_[axis] = stride;
+    stride *= view.size_[axis];
+  }
+  return view;
+}
+
+}  // namespace nativeops

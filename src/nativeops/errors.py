@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, as classes, and the one format of its message."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Given(NamedTuple):
+    """One array as the caller gave it and as the op declares it; `dtype` is empty for what is no array."""
+
+    name: str
+    dtype: str
+    shape: tuple[object, ...]
+    declared: str
+
+    def __str__(self) -> str:
+        shape = ", ".join(str(size) for size in self.shape)
+        got = f"{self.dtype}[{shape}]"
+        return f"    {self.name}: {got}   declared {self.declared}"
+
+
+class NativeOpsError(Exception):
+    """Base of all errors of this package."""
+
+
+class ShapeError(NativeOpsError, ValueError):
+    """The axes of an array do not fit the declaration or another array."""
+
+
+class DtypeError(NativeOpsError, TypeError):
+    """An array has a dtype that the op does not take, or that differs from another array's."""
+
+
+class ArgumentError(NativeOpsError, TypeError):
+    """An argument is missing, unknown, not an array, or of another framework than the others."""
+
+
+class RangeError(NativeOpsError, ValueError):
+    """A number or a choice lies outside what the op takes."""
+
+
+class DeviceError(NativeOpsError, RuntimeError):
+    """The arrays are on different devices, or on one that has no kernel."""
+
+
+class GradientError(NativeOpsError, NotImplementedError):
+    """A derivative was asked for that the op does not have."""
+
+
+class BuildError(NativeOpsError, RuntimeError):
+    """Compiled kernels are missing, stale, or could not be built."""
+
+
+class AllocationError(NativeOpsError, MemoryError):
+    """There is not enough memory for a result or a workspace."""
+
+
+def message(op: str, what: str, given: Iterable[Given] = (), hint: str | None = None) -> str:
+    """The text of every error: the op and what is wrong, the arrays, and a way out."""
+    arrays = list(given)
+    width = max((len(str(g).partition("   declared")[0]) for g in arrays), default=0)
+    lines = [f"{op}: {what}"]
+    for g in arrays:
+        got, _, declared = str(g).partition("   declared")
+        lines.append(f"{got:<{width}}   declared{declared}")
+    if hint:
+        lines.append(f"  hint: {hint}")
+    return "\n".join(lines)

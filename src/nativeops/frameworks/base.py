@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract between a call and a framework, and how the framework of an array is found."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from nativeops.errors import ArgumentError, message
+
+# The package that an array type lives in, and the file in this folder that serves it.
+FRAMEWORKS = {"numpy": "numpy", "torch": "torch"}
+
+_BY_TYPE: dict[type, str | None] = {}
+_LOADED: dict[str, "Framework"] = {}
+
+
+class Framework(Protocol):
+    """What a framework's file provides; it serves every op and names none."""
+
+    name: str
+
+    def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
+        """The array's dtype in NumPy's words, its shape, and its device as ``cpu`` or ``cuda:0``."""
+
+    def run(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """One call with unchecked arguments: check, compute, and connect the gradient."""
+
+
+def framework_of(array_type: type) -> str | None:
+    """The framework that a type of array belongs to; imports nothing."""
+    if array_type in _BY_TYPE:
+        return _BY_TYPE[array_type]
+    found = None
+    for base in array_type.__mro__:
+        package = base.__module__.partition(".")[0]
+        if package in FRAMEWORKS and base.__name__ in _ARRAYS[package]:
+            found = FRAMEWORKS[package]
+            break
+    _BY_TYPE[array_type] = found
+    return found
+
+
+_ARRAYS = {"numpy": ("ndarray",), "torch": ("Tensor", "_TensorBase", "TensorBase")}
+
+
+def load(name: str) -> Framework:
+    """The framework of that name, imported on first use."""
+    if name not in _LOADED:
+        try:
+            module = importlib.import_module(f"nativeops.frameworks.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            hint = f"install it, for example with `pip install {name}`."
+            raise ArgumentError(message("nativeops", f"{name} is not installed.", hint=hint)) from None
+        _LOADED[name] = module.framework
+    return _LOADED[name]
+
+
+# PyTorch's compiler runs this function while it traces, instead of tracing into it.
+load._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy arrays. Calls that fit are served by the extension at once; the rest comes here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op, given
+from nativeops.errors import (
+    AllocationError,
+    ArgumentError,
+    BuildError,
+    DtypeError,
+    ShapeError,
+    message,
+)
+from nativeops.library import DTYPES, define, extension, missing_kernel
+
+name = "numpy"
+# NumPy itself has no bfloat16: ml_dtypes adds one, whose bits travel as uint16.
+_OWN = {d: np.dtype(d) for d in DTYPES if d != "bfloat16"}
+
+
+class NumPy:
+    """The adapter; see `frameworks.base.Framework`."""
+
+    name = name
+
+    def __init__(self) -> None:
+        # The extension takes exact `numpy.ndarray`s that fit, and calls `call` for all else.
+        core = extension()
+        core.connect_numpy(np.ndarray, np.empty, tuple(_OWN.get(d) for d in DTYPES), call)
+        self.run = core.fast
+
+    def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
+        """See `frameworks.base.Framework`."""
+        dtype = array.dtype
+        order = "" if dtype.isnative else "byte-swapped "
+        return order + dtype.name, array.shape, "cpu"
+
+
+def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """One call with all that the fast path leaves out: errors, `out=`, `want=`, rare dtypes."""
+    options = dict(kwargs)
+    out, want = options.pop("out", None), options.pop("want", None)
+    arrays, attributes = op.bind(args, options)
+    described = given(op, framework, arrays)
+    solution = op.check(described, ["cpu"] * len(arrays), attributes)
+    define(op)
+    mask = op.wanted(want)
+    outputs = _outputs(op, solution, mask, out)
+    inputs = tuple(_readable(a, g.dtype) for a, g in zip(arrays, described, strict=True))
+    places = tuple(
+        None if o is None else _readable(o, op.signature.output_dtype(s, solution))
+        for o, s in zip(outputs, op.signature.outputs, strict=True)
+    )
+    status, text = extension().run(op.id, inputs, places, tuple(attributes.values()))
+    if status == 2:
+        raise AllocationError(message(op.name, "there is no memory for a workspace."))
+    if status == 3:
+        raise missing_kernel(op, solution.dtypes, "cpu")
+    if status != 0:
+        raise BuildError(message(op.name, text))
+    return op.collect(outputs)
+
+
+def _readable(array: Any, dtype: str) -> tuple[Any, int]:
+    """The array in a form that has a buffer, and what its bits mean."""
+    array = np.asarray(array)
+    if dtype == "bfloat16":
+        # The extension sees half-precision items and is told which kind.
+        array = array.view(np.float16)
+    if not array.flags.aligned or any(s % array.itemsize for s in array.strides):
+        array = array.copy()  # fields of a packed record: no kernel can step through them
+    return array, DTYPES.index(dtype)
+
+
+def _outputs(op: Op[Any], solution: Any, mask: int, out: Any) -> list[Any]:
+    specs = op.signature.outputs
+    if out is not None and len(specs) > 1:
+        text = f"`out` needs an op with one result, but this has {len(specs)}."
+        raise ArgumentError(message(op.name, text, hint="leave `out` away."))
+    made: list[Any] = []
+    for bit, spec in enumerate(specs):
+        shape = op.signature.output_shape(spec, solution)
+        dtype = op.signature.output_dtype(spec, solution)
+        if not mask >> bit & 1:
+            made.append(None)
+        elif out is None:
+            made.append(_empty(op, shape, dtype))
+        else:
+            made.append(_check_out(op, out, shape, dtype))
+    return made
+
+
+def _empty(op: Op[Any], shape: tuple[int, ...], dtype: str) -> Any:
+    try:
+        return np.empty(shape, _numpy_dtype(dtype))
+    except (MemoryError, ValueError):
+        raise no_memory(op, shape, dtype) from None
+
+
+def no_memory(op: Op[Any], shape: tuple[Any, ...], dtype: str) -> AllocationError:
+    """The error for a result that does not fit into memory; the same text in all frameworks."""
+    sizes = {"bool": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}
+    n_bytes = sizes.get(dtype, 8)
+    for size in shape:
+        n_bytes *= int(size)
+    text = f"there is no memory for the result: {dtype}{list(shape)} has {n_bytes} bytes."
+    hint = "split the arrays and call it for the parts."
+    return AllocationError(message(op.name, text, hint=hint))
+
+
+def _numpy_dtype(dtype: str) -> Any:
+    if dtype != "bfloat16":
+        return _OWN[dtype]
+    import ml_dtypes  # whoever has an array of this dtype has the package
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def _check_out(op: Op[Any], out: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    if not isinstance(out, np.ndarray):
+        text = f"`out` must be a NumPy array, but is {type(out).__name__}."
+        raise ArgumentError(message(op.name, text))
+    if out.dtype.name != dtype or not out.dtype.isnative:
+        raise DtypeError(message(op.name, f"`out` must be {dtype}, but is {out.dtype}."))
+    if out.shape != shape:
+        text = f"`out` must have the shape {list(shape)}, but has {list(out.shape)}."
+        raise ShapeError(message(op.name, text))
+    if not out.flags.writeable:
+        raise ArgumentError(message(op.name, "`out` is read-only.", hint="give a writable array."))
+    return out
+
+
+framework = NumPy()

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`torch.func.vmap` over any op: a mapped axis becomes a leading axis where the op has them."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from nativeops.frameworks.torch import Handle
+
+
+def vmap_rule(handle: "Handle") -> Any:
+    """The rule for `torch.library.register_vmap`."""
+    signature = handle.op.signature
+    specs = signature.inputs
+    folds = all(spec.batch for spec in (*specs, *signature.outputs))
+
+    def rule(info: Any, in_dims: Any, *values: Any) -> Any:
+        run = _fold if folds else _loop
+        outputs = run(info.batch_size, in_dims, values)
+        if len(signature.outputs) == 1:
+            return outputs[0], 0
+        # An output that was not made is the same empty tensor for all items.
+        mask = values[-1] if signature.selective else -1
+        return tuple(outputs), tuple(0 if mask >> i & 1 else None for i in range(len(outputs)))
+
+    def _fold(_: int, in_dims: Any, values: Any) -> list[Any]:
+        """One call with the mapped axis in front of all leading axes."""
+        rank = max(
+            value.dim() - len(spec.axes) - (dim is not None)
+            for spec, value, dim in zip(specs, values, in_dims, strict=False)
+        )
+        arrays = []
+        for spec, value, dim in zip(specs, values, in_dims, strict=False):
+            if dim is None:
+                arrays.append(value)
+                continue
+            moved = value.movedim(dim, 0)
+            missing = rank - (moved.dim() - 1 - len(spec.axes))
+            arrays.append(moved.reshape(moved.shape[0], *[1] * missing, *moved.shape[1:]))
+        return _tuple(handle.full(*arrays, *values[len(specs) :]))
+
+    def _loop(size: int, in_dims: Any, values: Any) -> list[Any]:
+        """One call per item: the op has no leading axes to fold the mapped one into."""
+        items = [
+            _tuple(
+                handle.full(
+                    *(
+                        value if dim is None else value.select(dim, i)
+                        for value, dim in zip(values, in_dims, strict=True)
+                    )
+                )
+            )
+            for i in range(size)
+        ]
+        return [torch.stack(parts) for parts in zip(*items, strict=True)]
+
+    return rule
+
+
+def _tuple(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C entries of declared ops: C++ source, generated from the declarations.
+
+Used by the package's own build (``python -m nativeops.glue DIRECTORY``) and for a user's ops. One
+source serves every device and instruction set; the compiler checks that kernel and declaration
+agree.
+"""
+
+import itertools
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from nativeops.call import Op
+from nativeops.signature import VARIABLES, ArraySpec, Signature
+
+# The name of a dtype variable in a kernel's template, and the C++ type of each dtype.
+TEMPLATE = {"Float": "T", "Int": "I"}
+CPP = {
+    "float32": "float",
+    "float64": "double",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "bool": "bool",
+}
+ATTRIBUTE = {int: "int64_t", float: "double", bool: "bool", str: "int64_t"}
+
+
+def kernel_source(ops: Iterable[Op[Any]], include: str) -> str:
+    """The C++ source with the entries of all ops whose kernels are in one header.
+
+    Args:
+        ops: The ops.
+        include: How the source names the header.
+    """
+    ops = list(ops)
+    header = ops[0].kernel
+    tuned = {macro: header.with_name(f"{header.stem}_{device}.h") for macro, device in TUNED.items()}
+    parts = [
+        f"// Generated from the declarations beside {header.name}; do not edit.",
+        '#include "nativeops/devices/entry.h"',
+        f'#include "{include}"',
+    ]
+    for macro, path in tuned.items():
+        if path.exists():
+            name = include.replace(header.name, path.name)
+            parts += [f"#if {macro}", f'#include "{name}"', "#endif"]
+    parts.append("\nnamespace {\nusing namespace nativeops;\n")
+    parts += [_entry(op.signature, header, "", "nativeops") for op in ops]
+    parts.append(_table(ops, tuned={}))
+    for macro, path in tuned.items():
+        chosen = [op for op in ops if path.exists() and _defines(path, op.name)]
+        if chosen:
+            parts.append(f"#if {macro}")
+            parts += [_entry(op.signature, path, "_tuned", "nativeops::tuned") for op in chosen]
+            parts += [_table(chosen, tuned={"suffix": "_tuned"}), "#endif"]
+    return "\n".join([*parts, "}  // namespace", ""])
+
+
+# When the variant for one device is compiled, and the end of its file's name.
+TUNED = {
+    "!defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS) && NATIVEOPS_LEVEL > 0": "cpu",
+    "defined(__CUDACC__)": "cuda",
+}
+
+
+def _defines(header: Path, name: str) -> bool:
+    return f"void {name}(" in header.read_text()
+
+
+def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> str:
+    """The C function of one op, generic in its dtype variables."""
+    name, variables = signature.op, [TEMPLATE[v] for v in signature.variables]
+    template = f"template <{', '.join(f'class {v}' for v in variables)}>\n" if variables else ""
+    call = f"{namespace}::{name}" + (f"<{', '.join(variables)}>" if variables else "")
+    types = ["Device&"]
+    types += [_view("In", spec) for spec in signature.inputs]
+    types += [_view("Out", spec) for spec in signature.outputs]
+    types += [ATTRIBUTE[spec.type] for spec in signature.attributes]
+    names = ["dev", *(s.name for s in (*signature.inputs, *signature.outputs, *signature.attributes))]
+    values = [f"input<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.inputs)]
+    values += [f"output<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.outputs)]
+    values += [
+        f"call->attributes[{i}].{'real' if spec.type is float else 'integer'}"
+        + (" != 0" if spec.type is bool else "")
+        for i, spec in enumerate(signature.attributes)
+    ]
+    wanted = ", ".join(f"{t} {n}" for t, n in zip(types, names, strict=True))
+    return f"""\
+{template}struct {name}{suffix}_kernel {{
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) const
+      -> decltype({call}(std::forward<Arguments>(arguments)...)) {{
+    return {call}(std::forward<Arguments>(arguments)...);
+  }}
+}};
+{template}int32_t {name}{suffix}_entry(const NativeopsCall* call) {{
+  using Kernel = {name}{suffix}_kernel{f"<{', '.join(variables)}>" if variables else ""};
+  static_assert(std::is_invocable_v<Kernel, {", ".join(types)}>,
+                "the kernel `{name}` in {header.name} does not take what its declaration says: "
+                "({wanted})");
+  return guard(call, [&](Device& dev) {{
+    if constexpr (std::is_invocable_v<Kernel, {", ".join(types)}>)
+      Kernel()({", ".join(["dev", *values])});
+  }});
+}}
+"""
+
+
+def _table(ops: Iterable[Op[Any]], tuned: dict[str, str]) -> str:
+    """The rows of the library's table: one for each op and combination of dtypes."""
+    suffix = tuned.get("suffix", "")
+    rows = []
+    for op in ops:
+        for dtypes in itertools.product(*(VARIABLES[v] for v in op.signature.variables)):
+            types = f"<{', '.join(CPP[d] for d in dtypes)}>" if dtypes else ""
+            rows.append(
+                f'    {{"{op.name}", "{op.signature}", "{",".join(dtypes)}", {int(bool(suffix))}, '
+                f"{op.name}{suffix}_entry{types}}},"
+            )
+    listed = "\n".join(rows)
+    return f"const Registered entries{suffix}({{\n{listed}\n}});\n"
+
+
+def _type(spec: ArraySpec) -> str:
+    return TEMPLATE.get(spec.kind) or CPP[spec.dtypes[0]]
+
+
+def _rank(spec: ArraySpec) -> int:
+    return len(spec.axes) + bool(spec.batch)
+
+
+def _view(direction: str, spec: ArraySpec) -> str:
+    return f"{direction}<{_type(spec)}, {_rank(spec)}>"
+
+
+def write_if_changed(path: Path, text: str) -> None:
+    """Write a file, but leave it alone if it says the same: nothing is compiled again."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def write_sources(ops: Iterable[Op[Any]], directory: Path) -> None:
+    """Write one source per kernel header; the `.cu` twin only includes it."""
+    by_header = defaultdict(list)
+    for op in ops:
+        by_header[op.kernel].append(op)
+    for header, group in sorted(by_header.items()):
+        write_if_changed(
+            directory / f"{header.stem}.cpp", kernel_source(group, f"nativeops/ops/{header.name}")
+        )
+        write_if_changed(directory / f"{header.stem}.cu", f'#include "{header.stem}.cpp"\n')
+
+
+def main() -> None:
+    """Write the sources of all built-in ops into the directory given."""
+    import nativeops.ops  # noqa: F401  declares them
+    from nativeops.registry import ops
+
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    write_sources(ops(), target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled kernels: finding the built-in ones, and defining ops in the core."""
+
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from nativeops.call import Op
+from nativeops.errors import BuildError, RangeError, message
+from nativeops.signature import FIXED, VARIABLES, ArraySpec, AttributeSpec, Signature
+from nativeops.sizes import Size
+
+LEVELS = ("portable", "avx2", "avx512", "amx")
+_ATTRIBUTE = {int: 0, float: 1, bool: 2, str: 3}
+# The dtypes in the core's order (bindings/core.cpp: kDtypes); variables have numbers below 0.
+DTYPES = (*VARIABLES["Float"], *VARIABLES["Int"], *(d for d in FIXED if d in ("uint8", "bool")))
+_KINDS = {"Float": -1, "Int": -2}
+
+_ops_by_id: list[Op[Any]] = []
+_loaded: set[Path] = set()
+
+
+def extension() -> ModuleType:
+    """The compiled core."""
+    try:
+        from nativeops import _nativeops
+    except ImportError as error:
+        text = f"the compiled core cannot be loaded ({error})."
+        hint = "install the package with `pip install .`, or run `make setup` in a checkout."
+        raise BuildError(message("nativeops", text, hint=hint)) from error
+    return _nativeops
+
+
+def define(op: Op[Any]) -> None:
+    """Make an op known to the core and load its kernels; once per op."""
+    if op.id >= 0:
+        return
+    core = extension()
+    if not _ops_by_id:
+        _start()
+    signature = op.signature
+    slots = {name: i for i, name in enumerate(_names(signature))}
+    op_id = core.define(
+        op.name,
+        str(signature),
+        tuple(_array(spec, slots) for spec in signature.inputs),
+        tuple(_array(spec, slots) for spec in signature.outputs),
+        tuple(_attribute(spec, slots) for spec in signature.attributes),
+        op.wanted(None),
+        signature.selective,
+    )
+    _ops_by_id.append(op)
+    _load_kernels(op)
+    core.load("")  # chooses the kernels of the new op
+    op.id = op_id
+
+
+def missing_kernel(op: Op[Any], dtypes: dict[str, str], device: str) -> BuildError:
+    """The error for a call that no compiled kernel serves."""
+    what = ", ".join(dtypes.values()) or "its arguments"
+    kind = device.partition(":")[0]
+    built = kernel_files()
+    if kind == "cuda" and not any("cuda" in path.name for path in built):
+        text = f"the CUDA kernels are not built, so it cannot run on {device}."
+        hint = "reinstall with nvcc on the PATH, or with `NATIVEOPS_CUDA=on` to see why not."
+    else:
+        text = f"there is no compiled kernel for {what} on {kind} that fits `{op.signature}`."
+        hint = "the build is older than the declaration: run `make setup` or reinstall."
+    return BuildError(message(op.name, text, hint=hint))
+
+
+def kernel_files() -> list[Path]:
+    """The libraries of built-in kernels that were installed."""
+    return sorted(Path(str(extension().__file__)).parent.glob("libnativeops_*.so"))
+
+
+def select(level: str) -> None:
+    """Use no better instruction set than this one from now on."""
+    if level not in LEVELS:
+        text = f"`NATIVEOPS_ISA` must be one of {list(LEVELS)}, but is {level!r}."
+        raise RangeError(message("nativeops", text))
+    core = extension()
+    if LEVELS.index(level) > core.levels()[0]:
+        best = LEVELS[core.levels()[0]]
+        text = f"`NATIVEOPS_ISA` is {level}, but this machine has only {best}."
+        raise RangeError(message("nativeops", text, hint=f"use {best} or lower."))
+    core.select_level(LEVELS.index(level))
+
+
+def selected() -> str:
+    """The instruction set in use."""
+    return LEVELS[extension().levels()[1]]
+
+
+def set_num_threads(n: int) -> None:
+    """Use at most `n` threads in a kernel on the CPU; results do not depend on it."""
+    if not isinstance(n, int) or not 1 <= n <= 1024:
+        raise RangeError(message("set_num_threads", f"`n` must be from 1 to 1024, but is {n!r}."))
+    extension().set_num_threads(n)
+
+
+def get_num_threads() -> int:
+    """The number of threads that a kernel on the CPU may use."""
+    n: int = extension().get_num_threads()
+    return n
+
+
+def _start() -> None:
+    """Read the environment, before the first op is defined."""
+    threads = os.environ.get("NATIVEOPS_NUM_THREADS")
+    if threads:
+        if not threads.isdecimal():
+            text = f"`NATIVEOPS_NUM_THREADS` must be a number, but is {threads!r}."
+            raise RangeError(message("nativeops", text))
+        set_num_threads(int(threads))
+    if level := os.environ.get("NATIVEOPS_ISA"):
+        select(level)
+
+
+def _load_kernels(op: Op[Any]) -> None:
+    core = extension()
+    if op.kernel.parent != Path(__file__).resolve().parent / "ops":
+        from nativeops.build import build  # a user's op: compiled on this machine
+
+        paths = [build(op)]
+    else:
+        usable = {f"libnativeops_cpu_{level}.so" for level in LEVELS[: core.levels()[0] + 1]}
+        paths = [p for p in kernel_files() if p.name in usable or "cuda" in p.name]
+    for path in paths:
+        if path not in _loaded:
+            _loaded.add(path)
+            core.load(str(path))
+
+
+def _names(signature: Signature) -> list[str]:
+    """All names that sizes may use: axes, then integer attributes."""
+    names: dict[str, None] = {}
+    for spec in (*signature.inputs, *signature.outputs):
+        for axis in spec.axes:
+            names.update(dict.fromkeys(sorted(axis.names())))
+    names.update(dict.fromkeys(a.name for a in signature.attributes if a.type in (int, bool)))
+    return list(names)
+
+
+def _axis(axis: Size, slots: dict[str, int]) -> Any:
+    return axis.steps(slots) if axis.name is None else slots[axis.name]
+
+
+def _array(spec: ArraySpec, slots: dict[str, int]) -> tuple[Any, ...]:
+    kind = _KINDS.get(spec.kind)
+    kind = DTYPES.index(spec.dtypes[0]) if kind is None else kind
+    return kind, bool(spec.batch), tuple(_axis(axis, slots) for axis in spec.axes)
+
+
+def _attribute(spec: AttributeSpec, slots: dict[str, int]) -> tuple[Any, ...]:
+    slot = slots.get(spec.name, -1) if spec.type in (int, bool) else -1
+    return (
+        spec.name,
+        _ATTRIBUTE[spec.type],
+        spec.required,
+        spec.default,
+        float(spec.low),
+        float(spec.high),
+        spec.choices,
+        slot,
+    )

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pairwise L1 distance, tuned for the CPU. Declared in pairwise_l1.py.
+#pragma once
+#include "nativeops/devices/cpu/pairwise.h"
+#include "nativeops/devices/cpu/pairwise_grad.h"
+
+namespace nativeops::tuned {
+
+// s + |d|. The sum is an fma because some CPUs, Zen4 for one, multiply in other units than they add
+// in: subtraction and sum then run side by side. It rounds as an addition does.
+template <class A>
+struct AbsoluteSum {
+  using V = simd::Vec<A>;
+  V one = simd::broadcast(A(1));
+  AbsoluteSum() { simd::keep(one); }  // a known factor of one would be made an addition again
+
+  V add(V sum, V difference) const { return simd::fma(simd::abs(difference), one, sum); }
+  V join(V sum, V more) const { return sum + more; }
+  template <class T>
+  void finish(In<T, 2>, In<T, 2>, A*, int64_t, int64_t, int64_t) const {}
+};
+
+// out[i,j] = Σ_k |x[i,k] - y[j,k]|
+template <class T>
+void pairwise_l1(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
+  pairwise_fold(dev, AbsoluteSum<Accum<T>>(), x, y, out);
+}
+
+// g·sign(x - y), into d_x and out of d_y. Every third row uses fma, the others a product and two
+// additions: that is what keeps the units of Zen4 equally busy, and it rounds the same.
+struct SignTerm {
+  template <int kRow, bool kX, bool kY, class V, class A>
+  void add(V x, V y, const A* g, V& d_x, V& d_y) const {
+    const V s = simd::sign(x - y);
+    if constexpr (kX && kY && kRow % 3 != 0) {
+      const V t = simd::mul(s, g);
+      d_x = d_x + t;
+      d_y = d_y - t;
+    } else {
+      if constexpr (kX) d_x = simd::fma(s, g, d_x);
+      if constexpr (kY) d_y = simd::fnma(s, g, d_y);
+    }
+  }
+};
+
+// d_x[i,k] = Σ_j d_out[i,j] · sign(x[i,k] - y[j,k])
+// d_y[j,k] = -Σ_i d_out[i,j] · sign(x[i,k] - y[j,k])
+template <class T>
+void pairwise_l1_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, Out<T, 3> d_x,
+                      Out<T, 3> d_y) {
+  pairwise_grad(dev, SignTerm(), x, y, d_out, d_x, d_y);
+}
+
+}  // namespace nativeops::tuned

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an op takes and returns: named axes and dtypes; solving them, and explaining a mismatch."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from nativeops.errors import DtypeError, Given, RangeError, ShapeError, message
+from nativeops.sizes import Size, parse
+
+# Per kind of array the dtypes it may have. `Float` and `Int` are variables: all arrays of that
+# kind in one call have the same dtype, and a kernel is compiled for each.
+VARIABLES = {
+    "Float": ("float32", "float64", "bfloat16", "float16"),
+    "Int": ("int32", "int64"),
+}
+FIXED = ("float32", "float64", "int32", "int64", "uint8", "bool")
+KINDS = {**VARIABLES, **{"Bool" if d == "bool" else d.capitalize(): (d,) for d in FIXED}}
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One declared array: ``Float[*b n d]``."""
+
+    name: str
+    kind: str
+    axes: tuple[Size, ...]
+    batch: str = ""  # the name of the leading axes that broadcast, without the star
+    kept: bool = False  # an output only for the gradient: hidden, made only when needed
+    optional: bool = False  # an output that a caller may leave out
+
+    def __str__(self) -> str:
+        return f"{self.kind}[{' '.join(self.axis_words)}]"
+
+    @property
+    def axis_words(self) -> list[str]:
+        """The axes as written."""
+        return [f"*{self.batch}"] * bool(self.batch) + [str(axis) for axis in self.axes]
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes that the array may have."""
+        return KINDS[self.kind]
+
+
+def array_spec(name: str, kind: str, axes: str, **flags: bool) -> ArraySpec:
+    """Read ``"*b n d"`` into a specification."""
+    words = axes.split()
+    batch = words.pop(0)[1:] if words and words[0].startswith("*") else ""
+    if any(word.startswith("*") for word in words):
+        raise ValueError(f"`{name}`: only the first axis of `{axes}` may have a star")
+    return ArraySpec(name, kind, tuple(parse(word) for word in words), batch, **flags)
+
+
+@dataclass(frozen=True)
+class AttributeSpec:
+    """One keyword-only number, flag or choice."""
+
+    name: str
+    type: type
+    default: Any = None
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        word = " | ".join(repr(c) for c in self.choices) or self.type.__name__
+        return f"{self.name}: {word}" + ("" if self.required else f" = {self.default!r}")
+
+    def check(self, op: str, value: object) -> Any:
+        """The value as the attribute's type, or a clear error."""
+        if self.choices:
+            if value not in self.choices:
+                raise RangeError(
+                    message(op, f"`{self.name}` must be one of {list(self.choices)}, but is {value!r}.")
+                )
+            return value
+        number = isinstance(value, (int, float)) or hasattr(value, "__index__")
+        wrong = not number or (self.type is int and isinstance(value, float))
+        if wrong or (isinstance(value, bool) and self.type is not bool):
+            raise DtypeError(
+                message(op, f"`{self.name}` must be {self.type.__name__}, but is {value!r}.")
+            )
+        converted = self.type(value)
+        if not self.low <= converted <= self.high:
+            raise RangeError(
+                message(op, f"`{self.name}` must be {self.bounds}, but is {value!r}.")
+            )
+        return converted
+
+    @property
+    def bounds(self) -> str:
+        """The allowed range in words."""
+        parts = [f"at least {self.low:g}"] * (self.low > -math.inf)
+        return " and ".join(parts + [f"at most {self.high:g}"] * (self.high < math.inf))
+
+
+class Solution(NamedTuple):
+    """What the inputs of one call determine."""
+
+    sizes: dict[str, Any]
+    batch: tuple[Any, ...]
+    dtypes: dict[str, str]  # of the kinds that are variables
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The whole declaration of an op's arguments and results."""
+
+    op: str
+    inputs: tuple[ArraySpec, ...]
+    outputs: tuple[ArraySpec, ...]
+    attributes: tuple[AttributeSpec, ...] = ()
+
+    def __str__(self) -> str:
+        takes = [f"{spec.name}: {spec}" for spec in self.inputs]
+        takes += ["*"] * bool(self.attributes) + [str(spec) for spec in self.attributes]
+        gives = [f"{spec.name}: {spec}" + " kept" * spec.kept for spec in self.outputs]
+        result = str(self.outputs[0]) if len(gives) == 1 else f"({', '.join(gives)})"
+        return f"{self.op}({', '.join(takes)}) -> {result}"
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The kinds that are dtype variables of this op, in the order of its kernel's template."""
+        kinds = {spec.kind for spec in self.inputs}
+        return tuple(kind for kind in VARIABLES if kind in kinds)
+
+    @cached_property
+    def selective(self) -> bool:
+        """Whether some outputs are made only on demand."""
+        return any(spec.kept or spec.optional for spec in self.outputs)
+
+    def solve(self, given: Sequence[Given], attributes: Mapping[str, Any]) -> Solution:
+        """Match the arrays with the declaration, or raise an error that explains the mismatch."""
+        dtypes = self._solve_dtypes(given)
+        batch = self._solve_batch(given)
+        sizes: dict[str, Any] = {
+            a.name: attributes[a.name] for a in self.attributes if a.type in (int, bool)
+        }
+        origin: dict[str, str] = {}
+        for spec, array in zip(self.inputs, given, strict=True):
+            for axis, size in zip(spec.axes, self._own_axes(spec, array), strict=True):
+                if axis.name is None:
+                    continue
+                if axis.name not in sizes:
+                    sizes[axis.name], origin[axis.name] = size, spec.name
+                elif sizes[axis.name] != size:
+                    self._fail_size(given, array, axis.name, size, sizes, origin)
+        self._check_arithmetic(given, sizes)
+        return Solution(sizes, batch, dtypes)
+
+    def output_shape(self, spec: ArraySpec, solution: Solution) -> tuple[Any, ...]:
+        """The shape of one output."""
+        lead = solution.batch if spec.batch else ()
+        return (*lead, *(axis.evaluate(solution.sizes) for axis in spec.axes))
+
+    def output_dtype(self, spec: ArraySpec, solution: Solution) -> str:
+        """The dtype of one output."""
+        return solution.dtypes.get(spec.kind) or spec.dtypes[0]
+
+    def _own_axes(self, spec: ArraySpec, array: Given) -> tuple[Any, ...]:
+        return array.shape[len(array.shape) - len(spec.axes) :] if spec.axes else ()
+
+    def _solve_dtypes(self, given: Sequence[Given]) -> dict[str, str]:
+        chosen: dict[str, tuple[str, str]] = {}
+        for spec, array in zip(self.inputs, given, strict=True):
+            if array.dtype not in spec.dtypes:
+                text = f"`{spec.name}` must be {_either(spec.dtypes)}, but is {array.dtype}."
+                hint = f"convert `{spec.name}` to {spec.dtypes[0]} first."
+                raise DtypeError(message(self.op, text, given, hint))
+            dtype, name = chosen.setdefault(spec.kind, (array.dtype, spec.name))
+            if dtype != array.dtype:
+                text = f"`{name}` is {dtype} but `{spec.name}` is {array.dtype}."
+                hint = f"convert one of them, for example `{spec.name}` to {dtype}."
+                raise DtypeError(message(self.op, text, given, hint))
+        return {kind: dtype for kind, (dtype, _) in chosen.items() if kind in VARIABLES}
+
+    def _solve_batch(self, given: Sequence[Given]) -> tuple[Any, ...]:
+        batch: tuple[Any, ...] = ()
+        first = ""
+        for spec, array in zip(self.inputs, given, strict=True):
+            extra = len(array.shape) - len(spec.axes)
+            if extra < 0 or (extra > 0 and not spec.batch):
+                self._fail_rank(given, spec, array)
+            if not spec.batch:
+                continue
+            merged = _broadcast(batch, array.shape[:extra])
+            if merged is None:
+                text = (
+                    f"leading axes `*{spec.batch}` are {list(batch)} in `{first}` "
+                    f"but {list(array.shape[:extra])} in `{spec.name}`."
+                )
+                hint = "leading axes must be equal, or 1, or missing."
+                raise ShapeError(message(self.op, text, given, hint))
+            if len(merged) > len(batch) or not first:
+                first = spec.name
+            batch = merged
+        return batch
+
+    def _check_arithmetic(self, given: Sequence[Given], sizes: Mapping[str, Any]) -> None:
+        for spec, array in zip(self.inputs, given, strict=True):
+            for axis, size in zip(spec.axes, self._own_axes(spec, array), strict=True):
+                if axis.name is None and axis.evaluate(sizes) != size:
+                    text = (
+                        f"axis `{axis}` must be {axis.evaluate(sizes)} but is {size} in `{spec.name}`."
+                    )
+                    known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(axis.names()))
+                    hint = f"the other arguments say {known}." if known else None
+                    raise ShapeError(message(self.op, text, given, hint))
+        for output in self.outputs:
+            for axis in output.axes:
+                if axis.name is None and axis.evaluate(sizes) < 0:
+                    text = f"axis `{axis}` of the result would be {axis.evaluate(sizes)}."
+                    known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(axis.names()))
+                    raise ShapeError(message(self.op, text, given, f"it follows from {known}."))
+
+    def _fail_rank(self, given: Sequence[Given], spec: ArraySpec, array: Given) -> None:
+        least = "at least " if spec.batch else ""
+        wanted = " ".join(spec.axis_words) or "none"
+        text = (
+            f"`{spec.name}` must have {least}{_axes(len(spec.axes))} [{wanted}], "
+            f"but has {_axes(len(array.shape))}."
+        )
+        missing = len(spec.axes) - len(array.shape)
+        hint = f"add {_axes(missing)} of size 1 with `{spec.name}[None]`." if missing == 1 else None
+        raise ShapeError(message(self.op, text, given, hint))
+
+    def _fail_size(
+        self,
+        given: Sequence[Given],
+        array: Given,
+        axis: str,
+        size: Any,
+        sizes: Mapping[str, Any],
+        origin: Mapping[str, str],
+    ) -> None:
+        name, wanted = array.name, sizes[axis]
+        if axis in origin:
+            text = f"axis `{axis}` is {wanted} in `{origin[axis]}` but {size} in `{name}`."
+        else:
+            text = f"axis `{axis}` must be {wanted}, as given, but is {size} in `{name}`."
+        hint = f"give `{name}` the size {wanted} along `{axis}`."
+        spec = next(spec for spec in self.inputs if spec.name == name)
+        own = self._own_axes(spec, array)
+        if len(own) == 2 and spec.axes[1].name == axis and own[0] == wanted:
+            hint = f"`{name}` fits when transposed: did you mean `{name}.swapaxes(-1, -2)`?"
+        raise ShapeError(message(self.op, text, given, hint))
+
+
+def _either(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _axes(n: int) -> str:
+    return f"{n} axis" if n == 1 else f"{n} axes"
+
+
+def _broadcast(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The common shape of two groups of leading axes, or None."""
+    if len(a) < len(b):
+        a, b = b, a
+    skip = len(a) - len(b)
+    merged = list(a[:skip])
+    for left, right in zip(a[skip:], b, strict=True):
+        if left != right and left != 1 and right != 1:
+            return None
+        merged.append(right if left == 1 else left)
+    return tuple(merged)

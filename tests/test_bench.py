@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark harness: who counts, in which order, and what is kept."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nativeops.bench import compare, history
+from nativeops.bench.case import OURS, Bench, Known, Rival, spread_rows
+from nativeops.bench.measure import Effort, Runner, measure, reason_to_skip
+from nativeops.bench.measurement import Measurement, from_json
+from nativeops.bench.run import Plan, WorkerError, run
+
+SHORT = Effort(seconds=1e-9, fewest=3, most=5, sample=1e-9)
+SIZE = {"n": 4}
+RUN = history.Run("op", "cpu", "machine", 2, "avx2", "g++ 12", "abc", "2026-11-01T00:00:00+00:00")
+SCHEMA = {
+    "op", "device", "machine", "threads", "instructions", "compiler", "commit", "date", "case",
+    "size", "dtype", "framework", "rival", "package", "version", "ours", "n", "min", "q1",
+    "median", "q3", "limit", "fraction", "memory",
+}  # fmt: skip
+
+
+def rival(name: str, call: Callable[..., Any], package: str = "numpy", **more: Any) -> Rival:
+    return Rival(name, lambda *arrays: lambda: call(*arrays), package, "numpy", **more)
+
+
+def doubling(*rivals: Rival, **more: Any) -> Bench:
+    return Bench(
+        "double",
+        "twice the input",
+        sizes=[SIZE],
+        inputs=lambda random, n: (random.standard_normal(n),),
+        expected=lambda x: [Known(slice(None), 2 * x)],
+        work=lambda n: 1.0 * n,
+        rivals=rivals,
+        **more,
+    )
+
+
+def figures(bench: Bench, effort: Effort = SHORT) -> dict[str, Measurement]:
+    return {each.rival: each for each in measure(bench, bench.sizes, effort)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda x: 2 * x + 1e-3, "wrong by 0.001"),
+        (lambda x: np.where(x == x[0], math.nan, 2 * x), "wrong by nan"),
+        (lambda x: 2 * x[:-1], "shape [3] instead of [4]"),
+        (lambda x: (2 * x, x), "2 results where 1 are known"),
+        (lambda x: x.no_such_method(), "AttributeError"),
+    ],
+)
+def test_a_wrong_rival_is_an_error_without_a_time(wrong: Callable[..., Any], words: str) -> None:
+    found = figures(doubling(rival("right", lambda x: x + x), rival("wrong", wrong)))
+    assert found["right"].counts
+    assert found["right"].n >= SHORT.fewest
+    assert words in found["wrong"].error
+    assert found["wrong"].n == 0
+    assert math.isnan(found["wrong"].median)
+
+
+def test_a_result_within_the_tolerance_counts() -> None:
+    assert figures(doubling(rival("close", lambda x: 2 * x * (1 + 1e-7))))["close"].counts
+
+
+def test_rounds_alternate_and_measure_the_limit_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(Runner, "sample", lambda self, shortest: (
+        order.append(self.rival.name), self.samples.append(1.0)))  # fmt: skip
+    rivals = [rival(name, lambda x: x + x) for name in "abc"]
+    found = figures(doubling(*rivals, limit=lambda: order.append("limit") or 8.0))
+    assert order == ["limit", "a", "b", "c"] * 3
+    assert found["a"].limit == 0.5  # 4 units of work at 8 a second
+    assert found["a"].fraction == 0.5
+
+
+def test_a_short_call_is_repeated_until_the_sample_is_long() -> None:
+    calls: list[None] = []
+    runner = Runner(rival("short", lambda: None), lambda: calls.append(None), once=0.001)
+    runner.sample(0.01)
+    assert len(calls) == 15  # five to warm up, ten that are timed
+    assert len(runner.samples) == 1
+
+
+def test_the_time_of_a_loop_is_divided_by_its_calls() -> None:
+    one, many = (Runner(rival("r", print, calls=n), lambda: None, 1.0) for n in (1, 1000))
+    for _ in range(50):
+        one.sample(0.0)
+        many.sample(0.0)
+    assert min(many.samples) < min(one.samples) / 100
+
+
+def test_quantiles_are_those_of_the_samples() -> None:
+    blank = Measurement("c", SIZE, "float32", "numpy", "r", "numpy", "1")
+    summary = blank.with_samples([5.0, 1.0, 2.0, 4.0, 3.0], limit=1.5)
+    assert (summary.n, summary.min, summary.q1, summary.median) == (5, 1.0, 2.0, 3.0)
+    assert (summary.q3, summary.fraction) == (4.0, 0.5)
+
+
+def test_who_is_left_out_is_told_why() -> None:
+    missing = rival("r", print, package="no-such-package")
+    assert reason_to_skip(missing, SIZE, math.nan).startswith("no-such-package is not installed")
+    huge = rival("r", print, memory=lambda n: n * 5e9)
+    assert reason_to_skip(huge, SIZE, math.nan) == "would need 20 GB of memory (at most 12)"
+    assert "would take about 60 s" in reason_to_skip(rival("r", print), SIZE, 60.0)
+    assert reason_to_skip(rival("r", print), SIZE, math.nan) == ""
+    assert reason_to_skip(rival("r", print, package=OURS), SIZE, 1.0) == ""
+
+
+def test_a_slow_rival_is_left_out_at_the_next_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample(self: Runner, shortest: float) -> None:
+        self.samples.append(1.0 if self.rival.name == "slow" else 0.001)
+
+    monkeypatch.setattr(Runner, "sample", sample)
+    bench = doubling(rival("slow", lambda x: x + x), rival("fast", lambda x: x + x))
+    sizes = [{"n": 4}, {"n": 400}]
+    first, _, second, fast = measure(bench, sizes, SHORT)
+    assert first.counts
+    assert "would take about 100 s" in second.skipped
+    assert fast.counts
+
+
+def test_checked_rows_have_the_first_and_the_last() -> None:
+    assert spread_rows(3).tolist() == [0, 1, 2]
+    many = spread_rows(20000)
+    assert len(many) == 256
+    assert many[[0, -1]].tolist() == [0, 19999]
+
+
+def test_history_lines_have_the_stated_fields_and_are_only_added(tmp_path: Path) -> None:
+    measured = list(figures(doubling(rival("a", np.square), rival("b", lambda x: x + x))).values())
+    path = tmp_path / "history" / "machine.jsonl"
+    history.append(path, RUN, measured)
+    first = path.read_text()
+    history.append(path, RUN, measured)
+    assert path.read_text() == first * 2
+    (line, _) = history.read(path)
+    assert set(line) == SCHEMA
+    assert line["rival"] == "b"  # the wrong one is not kept
+    assert line["min"] <= line["q1"] <= line["median"] <= line["q3"]
+    assert line["version"] == np.__version__
+
+
+def test_ratios_are_to_ours_in_the_same_framework_and_to_the_run_before() -> None:
+    def line(name: str, framework: str, seconds: float, ours: bool = False) -> Measurement:
+        blank = Measurement("c", SIZE, "float32", framework, name, "numpy", "1", ours)
+        return blank.with_samples([seconds], None)
+
+    def ratios(scale: float) -> list[Measurement]:
+        return [
+            line("ours", "numpy", 2.0, ours=True),
+            line("ours, torch", "torch", 1.0, ours=True),
+            line("scipy", "numpy", 6.0 * scale),
+            line("cdist", "torch", 6.0 * scale),
+            replace(line("none", "jax", 1.0), skipped="not here"),
+        ]
+
+    before = [history.record(RUN, each) for each in ratios(2.0) if each.counts]
+    other = [{**each, "machine": "other", "median": 1.0} for each in before]
+    rows = compare.rows(RUN, ratios(1.0), before + other)
+    assert [row.ratio for row in rows] == [1, 1, 3, 6, None]
+    assert [row.ratio_before for row in rows] == [1, 1, 6, 12, None]
+
+
+def test_a_measurement_survives_json() -> None:
+    timed = figures(doubling(rival("a", lambda x: x + x)))["a"]
+    assert from_json(json.loads(json.dumps(timed.as_json()))) == timed
+    wrong = figures(doubling(rival("a", np.square)))["a"]
+    again = from_json(json.loads(json.dumps(wrong.as_json())))
+    assert math.isnan(again.median)
+    assert again.error == wrong.error
+
+
+FAKE = """
+import os
+import numpy as np
+from nativeops.bench.case import Bench, Known, Rival
+
+def make(name, call):
+    return Rival(name, lambda x: lambda: call(x), "numpy", "numpy")
+
+def grow(x):
+    return np.ones(40_000_000, np.uint8)[: len(x)] * x
+
+def count_cpus(x):
+    print("noise on standard output")
+    assert len(os.sched_getaffinity(0)) == 1 and os.environ["SOME"] == "thing"
+    return x
+
+BENCHES = [
+    Bench("same", "x", [{"n": 8}, {"n": 16}], lambda random, n: (np.ones(n, np.float32),),
+          [make("grow", grow), make("cpus", count_cpus), make("wrong", np.zeros_like)],
+          expected=lambda x: [Known(..., x)], memory_sizes=[{"n": 16}],
+          environment={"SOME": "thing"}),
+    Bench("dies", "x", [{"k": 1}], lambda random, k: (np.ones(k),),
+          [make("exit", lambda x: os._exit(3))]),
+]
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "fake_op_bench.py").write_text(FAKE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    return "fake_op_bench"
+
+
+def test_workers_report_times_and_peak_memory_of_fresh_processes(fake: str) -> None:
+    shares: list[float] = []
+    plan = Plan(fake, threads=1, effort=SHORT, cases=("same",))
+    measured = list(run(plan, lambda text, share: shares.append(share)))
+    assert [each.rival for each in measured] == ["grow", "cpus", "wrong"] * 2
+    assert [each.counts for each in measured] == [True, True, False] * 2
+    assert [each.memory for each in measured[:3]] == [None, None, None]
+    grown, still, wrong = (each.memory for each in measured[3:])
+    assert grown is not None
+    assert still is not None
+    assert 38e6 < grown < 50e6
+    assert still < 2e6
+    assert wrong is None
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] <= shares[-1] <= 1
+
+
+def test_a_worker_that_dies_is_an_error(fake: str) -> None:
+    with pytest.raises(WorkerError, match="dies: exit status 3"):
+        list(run(Plan(fake, threads=1, effort=SHORT, cases=("dies",))))
+
+
+def test_given_sizes_go_to_the_cases_with_these_axes(fake: str) -> None:
+    jobs = list(Plan(fake, threads=1, sizes=({"k": 7},)).jobs())
+    assert [(bench.name, sizes) for bench, sizes in jobs] == [("dies", [{"k": 7}])]
+    smallest = list(Plan(fake, threads=1, smallest=True).jobs())
+    assert [sizes for _, sizes in smallest] == [[{"n": 8}], [{"k": 1}]]
+
+
+@pytest.mark.parametrize("case", ["forward", "gradient"])
+def test_the_expected_values_of_the_benchmark_agree_with_the_reference(case: str) -> None:
+    from nativeops.ops import pairwise_l1_bench
+    from nativeops.ops.pairwise_l1 import pairwise_l1, pairwise_l1_grad
+
+    bench = next(each for each in pairwise_l1_bench.BENCHES if each.name == case)
+    arrays = [array.astype(np.float64) for array in bench.arrays({"n": 5, "m": 7, "d": 3})]
+    reference = (pairwise_l1 if case == "forward" else pairwise_l1_grad).reference(*arrays)
+    results = [reference] if case == "forward" else list(reference)
+    assert bench.expected is not None
+    for result, (index, values) in zip(results, bench.expected(*arrays), strict=True):
+        np.testing.assert_allclose(result[index], values, rtol=1e-12)
