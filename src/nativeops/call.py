@@ -3,7 +3,7 @@
 
 import hashlib
 import inspect
-import os
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -41,7 +41,8 @@ class Op(Generic[F]):
         self.make_example: Callable[..., Mapping[str, Any]] | None = None
         self.id = -1  # of the op in the core, once it is defined there
         self.result: type | None = None  # the NamedTuple of several results
-        returns = inspect.signature(reference).return_annotation
+        returns = self.__signature__.return_annotation
+        returns = typing.get_origin(returns) or returns
         if isinstance(returns, type) and issubclass(returns, tuple):
             self.result = returns
 
@@ -89,7 +90,7 @@ class Op(Generic[F]):
 
     def only(self, names: Sequence[str]) -> F:
         """The op that makes only these of its optional outputs; the others are None."""
-        return cast(F, partial(self, want=tuple(names)))
+        return cast(F, partial(cast(Any, self), want=tuple(names)))
 
     @cached_property
     def gradient_names(self) -> tuple[str, ...]:
@@ -126,7 +127,9 @@ class Op(Generic[F]):
     def __copy__(self) -> "Op[F]":
         return self
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
         """The arrays in order and the checked attributes by name."""
         try:
             bound = self.__signature__.bind(*args, **kwargs).arguments
@@ -145,14 +148,17 @@ class Op(Generic[F]):
         names = [spec.name for spec in self.signature.outputs]
         for name in want or ():
             if name not in names:
-                raise RangeError(message(self.name, f"`want` must be among {names}, but has {name!r}."))
+                text = f"`want` must be among {names}, but has {name!r}."
+                raise RangeError(message(self.name, text))
         mask = 0
         for bit, spec in enumerate(self.signature.outputs):
             chosen = want is None or not spec.optional or spec.name in want
             mask |= (keep if spec.kept else chosen) << bit
         return mask
 
-    def check(self, given: Sequence[Given], devices: Sequence[str], attributes: Mapping[str, Any]) -> Solution:
+    def check(
+        self, given: Sequence[Given], devices: Sequence[str], attributes: Mapping[str, Any]
+    ) -> Solution:
         """Everything that can be said before a kernel runs."""
         solution = self.signature.solve(given, attributes)
         for array, device in zip(given, devices, strict=True):
@@ -227,8 +233,3 @@ def given(op: Op[Any], framework: Framework, arrays: Sequence[Any]) -> list[Give
         dtype, shape, _ = framework.describe(array)
         described.append(Given(spec.name, dtype, tuple(shape), str(spec)))
     return described
-
-
-def debug() -> bool:
-    """Whether errors show our own frames and C++ lines (NATIVEOPS_DEBUG)."""
-    return os.environ.get("NATIVEOPS_DEBUG", "0") not in ("", "0")

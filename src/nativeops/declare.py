@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 from nativeops.call import Op
 from nativeops.registry import register
@@ -19,7 +19,7 @@ __all__ = [
     "Kept", "Size", "Uint8", "maximum", "minimum", "op", "transpose",
 ]  # fmt: skip
 
-Array = TypeVar("Array")
+Array = TypeVar("Array", bound=Any)
 """The array type of whatever framework calls: a tensor in gives a tensor out."""
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,7 +69,15 @@ class _Kept:
 
 
 if TYPE_CHECKING:
-    Float = Float32 = Float64 = Int = Int32 = Int64 = Uint8 = Bool = Annotated
+    from typing import Annotated as Bool
+    from typing import Annotated as Float
+    from typing import Annotated as Float32
+    from typing import Annotated as Float64
+    from typing import Annotated as Int
+    from typing import Annotated as Int32
+    from typing import Annotated as Int64
+    from typing import Annotated as Uint8
+
     _T = TypeVar("_T")
     Kept = Annotated[_T, "kept"]
 else:
@@ -81,9 +89,7 @@ else:
     Kept = _Kept()
 
 
-def op(
-    *, kernel: str, autocast: Literal["float32", "keep"] = "float32"
-) -> "Callable[[F], Op[F]]":
+def op(*, kernel: str, autocast: Literal["float32", "keep"] = "float32") -> "Callable[[F], Op[F]]":
     """Declare an op: the function's annotations are its signature, its body the NumPy reference.
 
     Args:
@@ -103,7 +109,7 @@ def op(
 
 def transpose(array: Array) -> Array:
     """The array with its last two axes swapped, in any framework."""
-    return array.swapaxes(-1, -2)  # type: ignore[attr-defined,no-any-return]
+    return cast(Array, array.swapaxes(-1, -2))
 
 
 def read(reference: Callable[..., Any]) -> Signature:
@@ -119,13 +125,14 @@ def read(reference: Callable[..., Any]) -> Signature:
         elif parameter.kind is parameter.KEYWORD_ONLY:
             attributes.append(_attribute(parameter, hint))
         else:
-            raise TypeError(f"{name}: annotate `{parameter.name}` as an array, or put it behind `*`")
+            raise TypeError(f"{name}: annotate `{parameter.name}` as an array or put it behind `*`")
     return Signature(name, tuple(inputs), _outputs(name, hints.get("return")), tuple(attributes))
 
 
 def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:
     if isinstance(result, _Declared):
         return (result.spec("out"),)
+    result = typing.get_origin(result) or result  # NamedTuple[Array] as its class
     fields = typing.get_type_hints(result, include_extras=True) if result else {}
     if not fields or not all(isinstance(field, _Declared) for field in fields.values()):
         raise TypeError(f"{name}: annotate the result as an array or a NamedTuple of arrays")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Given(NamedTuple):
-    """One array as the caller gave it and as the op declares it; `dtype` is empty for what is no array."""
+    """One array as the caller gave it and as the op declares it."""
 
     name: str
     dtype: str

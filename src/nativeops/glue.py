@@ -40,7 +40,7 @@ def kernel_source(ops: Iterable[Op[Any]], include: str) -> str:
     """
     ops = list(ops)
     header = ops[0].kernel
-    tuned = {macro: header.with_name(f"{header.stem}_{device}.h") for macro, device in TUNED.items()}
+    tuned = {macro: header.with_name(f"{header.stem}_{name}.h") for macro, name in TUNED.items()}
     parts = [
         f"// Generated from the declarations beside {header.name}; do not edit.",
         '#include "nativeops/devices/entry.h"',
@@ -82,9 +82,12 @@ def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> s
     types += [_view("In", spec) for spec in signature.inputs]
     types += [_view("Out", spec) for spec in signature.outputs]
     types += [ATTRIBUTE[spec.type] for spec in signature.attributes]
-    names = ["dev", *(s.name for s in (*signature.inputs, *signature.outputs, *signature.attributes))]
+    names = ["dev", *(spec.name for spec in (*signature.inputs, *signature.outputs))]
+    names += [spec.name for spec in signature.attributes]
     values = [f"input<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.inputs)]
-    values += [f"output<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.outputs)]
+    values += [
+        f"output<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.outputs)
+    ]
     values += [
         f"call->attributes[{i}].{'real' if spec.type is float else 'integer'}"
         + (" != 0" if spec.type is bool else "")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled kernels: finding the built-in ones, and defining ops in the core."""
 
+import importlib
 import os
 from pathlib import Path
 from types import ModuleType
@@ -24,12 +25,11 @@ _loaded: set[Path] = set()
 def extension() -> ModuleType:
     """The compiled core."""
     try:
-        from nativeops import _nativeops
+        return importlib.import_module("nativeops._nativeops")
     except ImportError as error:
         text = f"the compiled core cannot be loaded ({error})."
         hint = "install the package with `pip install .`, or run `make setup` in a checkout."
         raise BuildError(message("nativeops", text, hint=hint)) from error
-    return _nativeops
 
 
 def define(op: Op[Any]) -> None:

@@ -74,9 +74,8 @@ class AttributeSpec:
         """The value as the attribute's type, or a clear error."""
         if self.choices:
             if value not in self.choices:
-                raise RangeError(
-                    message(op, f"`{self.name}` must be one of {list(self.choices)}, but is {value!r}.")
-                )
+                text = f"`{self.name}` must be one of {list(self.choices)}, but is {value!r}."
+                raise RangeError(message(op, text))
             return value
         number = isinstance(value, (int, float)) or hasattr(value, "__index__")
         wrong = not number or (self.type is int and isinstance(value, float))
@@ -86,9 +85,7 @@ class AttributeSpec:
             )
         converted = self.type(value)
         if not self.low <= converted <= self.high:
-            raise RangeError(
-                message(op, f"`{self.name}` must be {self.bounds}, but is {value!r}.")
-            )
+            raise RangeError(message(op, f"`{self.name}` must be {self.bounds}, but is {value!r}."))
         return converted
 
     @property
@@ -204,9 +201,8 @@ class Signature:
         for spec, array in zip(self.inputs, given, strict=True):
             for axis, size in zip(spec.axes, self._own_axes(spec, array), strict=True):
                 if axis.name is None and axis.evaluate(sizes) != size:
-                    text = (
-                        f"axis `{axis}` must be {axis.evaluate(sizes)} but is {size} in `{spec.name}`."
-                    )
+                    wanted = axis.evaluate(sizes)
+                    text = f"axis `{axis}` must be {wanted} but is {size} in `{spec.name}`."
                     known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(axis.names()))
                     hint = f"the other arguments say {known}." if known else None
                     raise ShapeError(message(self.op, text, given, hint))

@@ -60,7 +60,7 @@ class Size:
         """All names that the size depends on."""
         if self.op in ("number", "name"):
             return {self.parts[0]} if self.op == "name" else set()
-        return self.parts[0].names() | self.parts[1].names()
+        return set().union(*(part.names() for part in self.parts))
 
     def evaluate(self, known: Mapping[str, Any]) -> Any:
         """The size, given the sizes of the names; integers may be symbolic."""

@@ -61,7 +61,8 @@ class Bench:
         expected: From the arrays to known values of each result; a rival that misses them by
             more than `tolerance` times the largest is wrong, and its time does not count.
         work: The work in the limit's unit, from the sizes.
-        limit: Units of work a second that the machine can do at most, measured when called.
+        limit: Units of work a second that the machine can do at most, measured when called; 0
+            where it is not known.
         memory_sizes: The sizes at which peak memory is measured, too.
         environment: Variables to set in the process that measures.
         dtype: Of the arrays.

@@ -89,9 +89,10 @@ def jax_rival(function: Function, *, memory: Memory | None = None) -> Rival:
     def prepare(*arrays: NdArray) -> Callable[[], Any]:
         import jax
 
+        wait: Callable[[Any], Any] = jax.block_until_ready
         inputs = [jax.numpy.asarray(array) for array in arrays]
         compiled = jax.jit(function).lower(*inputs).compile()
-        return lambda: jax.block_until_ready(compiled(*inputs))
+        return lambda: wait(compiled(*inputs))
 
     return Rival(_name(function, None), prepare, "jax", "jax", memory)
 

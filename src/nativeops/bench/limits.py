@@ -3,26 +3,32 @@
 
 from collections.abc import Callable
 
-from nativeops.library import extension, get_num_threads
+from nativeops.library import extension
+
+DISTANCE = 3  # subtract, clear the sign, add
+GRADIENT = 4  # subtract, sign, add twice
 
 
-def vector_rate(operations: int) -> float:
-    """Vector instructions a second on all threads in use.
+def vector_rate(mix: int) -> tuple[float, int]:
+    """Vector instructions a second on all threads in one of the mixes above, and their float32 numbers.
 
-    Args:
-        operations: Length of the instruction mix: 2 sub and max, 3 sub, and, add, and so on. The
-            mix runs on registers alone, with enough independent chains to hide every latency.
+    They run on registers alone, in enough independent chains to hide every latency. Both are 0
+    where the kernels in use have no vectors of their own.
     """
-    rate: float = extension().vector_rate(get_num_threads(), operations)
-    return rate
+    rate, lanes = extension().vector_rate(mix)
+    return rate, lanes
 
 
-def vector_lanes(dtype: str = "float32") -> int:
-    """How many numbers one vector instruction takes, at the instruction set in use."""
-    lanes: int = extension().vector_lanes()
-    return lanes // 2 if dtype == "float64" else lanes
+def vector_limit(*mixes: int) -> Callable[[], float]:
+    """Operations on float32 numbers a second, one mix after the other: for `Bench.limit`.
 
+    It is 0 where that is not known.
+    """
 
-def vector_limit(operations: int, dtype: str = "float32") -> Callable[[], float]:
-    """The limit of work counted in operations on single numbers, for `Bench.limit`."""
-    return lambda: vector_rate(operations) * vector_lanes(dtype)
+    def limit() -> float:
+        rates = [rate * lanes for rate, lanes in map(vector_rate, mixes)]
+        if not all(rates):
+            return 0.0
+        return sum(mixes) / sum(mix / rate for mix, rate in zip(mixes, rates, strict=True))
+
+    return limit

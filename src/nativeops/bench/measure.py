@@ -77,6 +77,7 @@ def measure(
 def _measure_size(
     bench: Bench, size: Size, effort: Effort, predicted: dict[str, float], progress: Progress
 ) -> Iterator[Measurement]:
+    work = bench.work(**size) if bench.work else math.nan
     arrays = bench.arrays(size)
     expected = bench.expected(*arrays) if bench.expected else ()
     figures: dict[str, Measurement] = {}
@@ -98,7 +99,7 @@ def _measure_size(
         effort,
         lambda done, share: progress(f"{size_text(size)}: round {done}", share),
     )
-    limit = bench.work(**size) / float(np.median(rates)) if rates and bench.work else None
+    limit = work / float(np.median(rates)) if rates and all(rates) else None
     for runner in runners:
         name = runner.rival.name
         figures[name] = figures[name].with_samples(runner.samples, limit)

@@ -60,6 +60,5 @@ class Measurement:
 
 def from_json(fields: dict[str, Any]) -> Measurement:
     """The measurement that `Measurement.as_json` wrote."""
-    return Measurement(
-        **{k: math.nan if v is None and k in TIMES else v for k, v in fields.items()}
-    )
+    times = {k: math.nan for k in TIMES if fields[k] is None}
+    return Measurement(**{**fields, **times})

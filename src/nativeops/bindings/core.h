@@ -104,5 +104,7 @@ int selected_level();
 int machine_level();
 extern const char* const kLevels[4];
 const NativeopsServices* services();
+// The loaded library of the instruction set in use; null if there is none.
+const NativeopsLibrary* selected_library();
 
 }  // namespace nativeops::core

@@ -30,6 +30,7 @@ std::deque<Candidate>& candidates() {
   static auto* list = new std::deque<Candidate>;
   return *list;
 }
+const NativeopsLibrary* libraries[4] = {};  // of the CPU, by level
 int level_in_use = -1;
 
 int level_index(const char* name) {
@@ -92,6 +93,8 @@ int machine_level() {
 
 int selected_level() { return level_in_use < 0 ? machine_level() : level_in_use; }
 
+const NativeopsLibrary* selected_library() { return libraries[selected_level()]; }
+
 void select_level(int level) {
   const std::lock_guard<std::mutex> lock(libraries_mutex);
   level_in_use = std::min(level, machine_level());
@@ -109,6 +112,7 @@ const NativeopsLibrary* load_library(const char* path, std::string& error) {
     const NativeopsLibrary* library = table();
     if (library->abi != NATIVEOPS_ABI)
       return error = "it was built for another version of nativeops", nullptr;
+    if (std::strcmp(library->device, "cpu") == 0) libraries[level_index(library->level)] = library;
     for (int i = 0; i < library->n_entries; ++i) {
       const NativeopsEntry& entry = library->entries[i];
       candidates().push_back({entry.op, entry.signature,

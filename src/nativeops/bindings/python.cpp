@@ -172,6 +172,19 @@ PyObject* select_level(PyObject*, PyObject* level) {
   Py_RETURN_NONE;
 }
 
+// vector_rate(mix) -> (vector operations per second, float32 numbers in a vector)
+PyObject* vector_rate(PyObject*, PyObject* mix) {
+  const long number = PyLong_AsLong(mix);
+  if (PyErr_Occurred()) return nullptr;
+  const NativeopsLibrary* library = core::selected_library();
+  if (!library || !library->vector_rate) return Py_BuildValue("di", 0.0, 0);
+  double rate;
+  Py_BEGIN_ALLOW_THREADS
+  rate = library->vector_rate(core::services(), static_cast<int32_t>(number));
+  Py_END_ALLOW_THREADS
+  return Py_BuildValue("di", rate, library->lanes);
+}
+
 PyObject* set_num_threads(PyObject*, PyObject* n) {
   const long number = PyLong_AsLong(n);
   if (PyErr_Occurred()) return nullptr;
@@ -213,6 +226,7 @@ PyMethodDef methods[] = {
     {"load", load, METH_VARARGS, nullptr},
     {"levels", levels, METH_NOARGS, nullptr},
     {"select_level", select_level, METH_O, nullptr},
+    {"vector_rate", vector_rate, METH_O, nullptr},
     {"set_num_threads", set_num_threads, METH_O, nullptr},
     {"get_num_threads", get_num_threads, METH_NOARGS, nullptr},
     {"connect_torch", connect_torch, METH_VARARGS, nullptr},

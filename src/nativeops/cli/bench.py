@@ -14,7 +14,7 @@ from nativeops.bench.measure import QUICK, THOROUGH
 from nativeops.bench.measurement import Measurement
 from nativeops.bench.run import Plan, bench_module, run
 from nativeops.call import Op
-from nativeops.cli.output import data, fail, find_op, progress_bar
+from nativeops.cli.output import fail, find_op, print_data, progress_bar
 from nativeops.library import kernel_files, selected
 from nativeops.registry import ops
 
@@ -83,7 +83,7 @@ def measure(op: Op[Any], plan: Plan, folder: Path | None) -> tuple[list[Measurem
     rows = compare.rows(shared, measured, history.read(file))
     benches = [each for each, _ in plan.jobs()]
     cpu = machine.cpu_name()
-    data().print(report.to_terminal(shared, benches, rows, cpu))
+    print_data(report.to_terminal(shared, benches, rows, cpu))
     if folder:
         history.append(file, shared, measured)
         page = folder / "results" / f"{op.name}.md"

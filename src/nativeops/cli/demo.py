@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nativeops.bench.machine import package_version
-from nativeops.cli.output import data, fail, progress_bar
+from nativeops.cli.output import fail, print_data, progress_bar
 
 NEEDS = ("scikit-learn", "scipy", "matplotlib", "torch")
 
@@ -35,5 +35,5 @@ def demo(
     started = time.perf_counter()
     with progress_bar() as progress:
         outcome = l1.demo(path, quick=quick, progress=progress)
-    data().print(l1.table(outcome))
+    print_data(l1.table(outcome))
     typer.echo(f"{time.perf_counter() - started:.0f} s; picture: {path}")

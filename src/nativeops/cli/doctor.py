@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from nativeops.cli.checks import BROKEN, all_checks
-from nativeops.cli.output import data
+from nativeops.cli.output import print_data
 
 
 def doctor(
@@ -27,6 +27,6 @@ def doctor(
         for check in checks:
             help_text = f"{check.found}; {check.help}" if check.help else check.found
             table.add_row(check.state, check.what, help_text)
-        data().print(table)
+        print_data(table)
     if any(check.state == BROKEN for check in checks):
         raise typer.Exit(1)

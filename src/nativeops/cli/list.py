@@ -8,10 +8,10 @@ from rich.table import Table
 
 from nativeops.bench.machine import package_version
 from nativeops.call import Op
-from nativeops.cli.output import data
+from nativeops.cli.checks import public_ops
+from nativeops.cli.output import print_data
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.library import kernel_files
-from nativeops.registry import ops
 
 
 def list_ops() -> None:
@@ -20,7 +20,7 @@ def list_ops() -> None:
     for column in ("op", "gradient", *FRAMEWORKS, "cpu", "cuda"):
         table.add_column(column, no_wrap=True)
     built = [path.name for path in kernel_files()]
-    for op in ops():
+    for op in public_ops():
         table.add_row(
             op.name,
             "yes" if op.gradient_rule else "-",
@@ -28,7 +28,7 @@ def list_ops() -> None:
             device(op, "cpu", built),
             device(op, "cuda", built),
         )
-    data().print(table)
+    print_data(table)
 
 
 def device(op: Op[Any], name: str, built: list[str]) -> str:

@@ -7,20 +7,22 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nativeops.call import Op
 from nativeops.errors import ArgumentError
 from nativeops.registry import find
 
-WIDTH = 120  # of tables where nobody looks at a narrower terminal
+WIDTH = 120  # of tables that are piped
 
 
-def data() -> Console:
-    """Standard output: plain and wide enough when piped."""
-    narrow = sys.stdout.isatty()
-    return Console(width=None if narrow else WIDTH, highlight=False, soft_wrap=False)
+def print_data(renderable: RenderableType) -> None:
+    """To standard output: in colour on a terminal, and wide enough when piped."""
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 @contextmanager

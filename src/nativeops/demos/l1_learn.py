@@ -80,13 +80,13 @@ def learned_prototypes(digits: Digits) -> Labels:
 
     def scores(images: Any) -> Any:
         distances = pairwise_l1(images, prototypes)
-        return (-sharpness * distances).unflatten(1, (CLASSES, PROTOTYPES)).logsumexp(-1)
+        return (-sharpness * distances).reshape(-1, CLASSES, PROTOTYPES).logsumexp(-1)
 
     images, label = torch.from_numpy(digits.train), torch.from_numpy(digits.train_label)
     for _ in range(STEPS):
         loss = torch.nn.functional.cross_entropy(scores(images), label)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     with torch.no_grad():
         return np.asarray(scores(torch.from_numpy(digits.held_out)).argmax(1))

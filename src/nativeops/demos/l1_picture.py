@@ -20,8 +20,8 @@ def draw(
     """Save the picture; its format is that of the file name's ending."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 9), layout="constrained", dpi=110)
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.06)  # type: ignore[union-attr]
+    figure: Any = Figure(figsize=(12, 9), dpi=110)
+    figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.06)
     top, bottom = figure.subfigures(2, 1, height_ratios=(1.45, 1.0), hspace=0.04)
     left, right = top.subfigures(1, 2, wspace=0.04)
     _medians(left, digits, clusters)

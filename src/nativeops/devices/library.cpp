@@ -2,11 +2,24 @@
 // Compiled into each library of kernels: the symbol that the core looks up.
 #include "nativeops/devices/registered.h"
 
+#if NATIVEOPS_LEVEL > 0
+#include "nativeops/devices/cpu/limits.h"
+
+static double vector_rate(const NativeopsServices* services, int32_t mix) {
+  nativeops::Device dev{services};
+  return nativeops::tuned::vector_operations_per_second(dev, mix);
+}
+static constexpr int32_t kLanes = nativeops::simd::kLanes<float>;
+#else
+static constexpr double (*vector_rate)(const NativeopsServices*, int32_t) = nullptr;
+static constexpr int32_t kLanes = 0;
+#endif
+
 extern "C" __attribute__((visibility("default"))) const NativeopsLibrary* nativeops_library() {
   static constexpr const char* kLevels[] = {"portable", "avx2", "avx512", "amx"};
   const auto& entries = nativeops::registered_entries();
   static NativeopsLibrary library;
   library = {NATIVEOPS_ABI, NATIVEOPS_DEVICE_NAME, kLevels[NATIVEOPS_LEVEL],
-             static_cast<int32_t>(entries.size()), entries.data()};
+             static_cast<int32_t>(entries.size()), entries.data(), kLanes, vector_rate};
   return &library;
 }

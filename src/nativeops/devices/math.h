@@ -40,16 +40,27 @@ NATIVEOPS_INLINE T max_or_nan(T a, T b) {
   return a == a ? largest : a;
 }
 
+// Members, since CUDA's device code may read a constant of the host but not call its functions.
+template <class T>
+struct Extreme {
+  using Limits = std::numeric_limits<T>;
+  static constexpr T most = Limits::max();
+  static constexpr T highest = Limits::has_infinity ? Limits::infinity() : most;
+  static constexpr T lowest = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+};
+
 // What any number beats in max2 and min2: the infinities, or the extreme integers.
 template <class T>
 NATIVEOPS_INLINE T lowest() {
-  using Limits = std::numeric_limits<T>;
-  return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  return Extreme<T>::lowest;
 }
 template <class T>
 NATIVEOPS_INLINE T highest() {
-  using Limits = std::numeric_limits<T>;
-  return Limits::has_infinity ? Limits::infinity() : Limits::max();
+  return Extreme<T>::highest;
+}
+template <class T>
+NATIVEOPS_INLINE bool is_finite(T v) {
+  return v >= -Extreme<T>::most && v <= Extreme<T>::most;
 }
 
 // The two passes of nvcc need one signature each, so what differs stands inside.

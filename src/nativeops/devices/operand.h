@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `contract` is made of: its operands and the ways to fold many numbers into one.
 #pragma once
-#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -90,7 +89,7 @@ struct Plus {
 struct Largest : Plus {
   template <class A>
   HOST_DEVICE A init() const {
-    return -std::numeric_limits<A>::infinity();
+    return lowest<A>();
   }
   template <class A>
   HOST_DEVICE A fold(A largest, A term) const {

@@ -20,7 +20,7 @@ class Framework(Protocol):
     name: str
 
     def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
-        """The array's dtype in NumPy's words, its shape, and its device as ``cpu`` or ``cuda:0``."""
+        """The array's dtype in NumPy's words, its shape, and its device: ``cpu``, ``cuda:0``."""
 
     def run(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """One call with unchecked arguments: check, compute, and connect the gradient."""
@@ -52,7 +52,8 @@ def load(name: str) -> Framework:
             if error.name != name:
                 raise
             hint = f"install it, for example with `pip install {name}`."
-            raise ArgumentError(message("nativeops", f"{name} is not installed.", hint=hint)) from None
+            text = f"{name} is not installed."
+            raise ArgumentError(message("nativeops", text, hint=hint)) from None
         _LOADED[name] = module.framework
     return _LOADED[name]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairwise L1 (Manhattan) distance between two sets of vectors."""
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def pairwise_l1(x: Float[Array, "*b n d"], y: Float[Array, "*b m d"]) -> Float[A
     return np.abs(x[..., :, None, :] - y[..., None, :, :]).sum(-1)
 
 
-class PairwiseL1Grad(NamedTuple):
+class PairwiseL1Grad(NamedTuple, Generic[Array]):
     """The gradients of both arguments of `pairwise_l1`."""
 
     d_x: Float[Array, "*b n d"] | None
@@ -40,7 +40,7 @@ class PairwiseL1Grad(NamedTuple):
 @op(kernel="pairwise_l1.h")
 def pairwise_l1_grad(
     x: Float[Array, "*b n d"], y: Float[Array, "*b m d"], d_out: Float[Array, "*b n m"]
-) -> PairwiseL1Grad:
+) -> PairwiseL1Grad[Array]:
     """What flows back through `pairwise_l1` into its arguments.
 
     ``d_x[i, k] =  Σ_j d_out[i, j] · sign(x[i, k] - y[j, k])``

@@ -17,7 +17,7 @@ struct AbsoluteSum {
   V add(V sum, V difference) const { return simd::fma(simd::abs(difference), one, sum); }
   V join(V sum, V more) const { return sum + more; }
   template <class T>
-  void finish(In<T, 2>, In<T, 2>, A*, int64_t, int64_t, int64_t) const {}
+  void finish(In<T, 2>, In<T, 2>, Sums<A>, int64_t, int64_t) const {}
 };
 
 // out[i,j] = Σ_k |x[i,k] - y[j,k]|

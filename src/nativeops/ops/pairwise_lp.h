@@ -18,7 +18,7 @@ HOST_DEVICE A power(A r, A p) {
 // Whether differences can be divided by their largest.
 template <class A>
 HOST_DEVICE bool can_scale(A largest) {
-  return largest > 0 && largest <= std::numeric_limits<A>::max();
+  return largest > 0 && is_finite(largest);
 }
 
 // out[i,j] = max_k |x[i,k] - y[j,k]|
@@ -34,7 +34,7 @@ void pairwise_largest(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   contract(dev, out, x, transpose(y), [] KERNEL(A x, A y) { return abs(x - y); }, LargestSize{});
 }
 
-// s Σ_k ((x[i,k] - y[j,k]) / s)^2)^(1/2) with s = max_k |x[i,k] - y[j,k]|
+// s (Σ_k ((x[i,k] - y[j,k]) / s)^2)^(1/2) with s = max_k |x[i,k] - y[j,k]|
 template <class T>
 HOST_DEVICE Accum<T> scaled_l2(In<T, 3> x, In<T, 3> y, int64_t b, int64_t i, int64_t j) {
   using A = Accum<T>;
@@ -64,10 +64,11 @@ void pairwise_l2(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   using Limits = std::numeric_limits<A>;
   auto square = [] KERNEL(A x, A y) { return (x - y) * (x - y); };
   contract(dev, out, x, transpose(y), square, RootOfSum{});
-  const A least = std::sqrt(Limits::min() / Limits::epsilon()), most = Limits::max();
+  const A least = std::sqrt(Limits::min() / Limits::epsilon());
   for_each(dev, out, [=] KERNEL(int64_t b, int64_t i, int64_t j) {
     const A distance = out(b, i, j);
-    if (!(distance >= least && distance <= most)) out(b, i, j) = T(scaled_l2<T>(x, y, b, i, j));
+    if (distance >= least && is_finite(distance)) return;
+    out(b, i, j) = T(scaled_l2<T>(x, y, b, i, j));
   });
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairwise Lp (Minkowski) distance between two sets of vectors."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Generic, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def pairwise_lp(
     return scale * ((difference / scale[..., None]) ** p).sum(-1) ** (1 / p)
 
 
-class PairwiseLpGrad(NamedTuple):
+class PairwiseLpGrad(NamedTuple, Generic[Array]):
     """The gradients of both arguments of `pairwise_lp`."""
 
     d_x: Float[Array, "*b n d"] | None
@@ -57,7 +57,7 @@ def pairwise_lp_grad(
     d_out: Float[Array, "*b n m"],
     *,
     p: Power = 2.0,
-) -> PairwiseLpGrad:
+) -> PairwiseLpGrad[Array]:
     """What flows back through `pairwise_lp` into its arguments.
 
     ``d_x[i, k] = Σ_j d_out[i, j] · sign(e) · (|e| / out[i, j])^(p-1)``, ``e = x[i, k] - y[j, k]``,

@@ -10,7 +10,7 @@ import numpy as np
 import nativeops
 from nativeops.bench.case import OURS, Bench, Known, NdArray, spread_rows
 from nativeops.bench.forms import numpy_rival, torch_gradient, torch_rival
-from nativeops.bench.limits import vector_limit
+from nativeops.bench.limits import DISTANCE, vector_limit
 from nativeops.ops.pairwise_l1_bench import with_d_out
 
 SIZES = [{"n": 1000, "m": 1000, "d": 128}, {"n": 4096, "m": 4096, "d": 256}]
@@ -88,7 +88,7 @@ def forward(p: float) -> Bench:
         inputs=lambda random, **size: with_d_out(random, **size)[:2],
         expected=partial(distances, p=p),
         work=lambda n, m, d: max(operations, 1) * n * m * d,
-        limit=vector_limit(operations) if operations else None,
+        limit=vector_limit(DISTANCE) if operations else None,
         rivals=rivals,
     )
 

@@ -27,7 +27,8 @@ template <Mix kMix, int kIndex>
     a = simd::fma(g, s, a);
     b = simd::fnma(g, s, b);
   } else {
-    const auto t = g * simd::sign(d);
+    auto t = g * simd::sign(d);
+    simd::keep(t);  // else the compiler contracts the three to two fma
     a = a + t;
     b = b - t;
   }

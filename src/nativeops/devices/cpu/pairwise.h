@@ -102,7 +102,7 @@ void pairwise_block(Device& dev, Fold fold, In<T, 2> x, In<T, 2> y, Out<T, 2> ou
                                          cols);
     }
   }
-  fold.finish(x, y, sums.data, sums.width, rows, cols);
+  fold.finish(x, y, sums, rows, cols);
   if (!direct) unpack(sums.data, sums.width, out);
 }
 

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of an op from its declaration alone: `check(op)`, or one of its `cases(op)` at a time."""
+
+from nativeops.testing.case import Case
+from nativeops.testing.draw import arguments
+from nativeops.testing.matrix import cases, check, installed
+from nativeops.testing.mistakes import Mistake, mistakes
+
+__all__ = ["Case", "Mistake", "arguments", "cases", "check", "installed", "mistakes"]

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawing what an op takes: sizes of its named axes, values of its attributes, and arrays."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op
+from nativeops.signature import ArraySpec, AttributeSpec
+
+Lead = tuple[int, ...]  # the sizes of leading axes
+Values = dict[str, Any]
+
+BASE = (5, 3, 4, 2, 6)  # different sizes, so that no two axes can be confused
+PALETTE = (0, 1, 2, 17, 33)  # nothing, one, and around the widths of vectors
+MANY = (67, 130, 65, 35)  # enough work for several threads, no multiple of a block
+FLOATS = ("Float", "Float32", "Float64")
+
+
+def free_names(op: Op[Any]) -> list[str]:
+    """The axes whose sizes a caller chooses: those that stand alone in an input."""
+    attributes = {spec.name for spec in op.signature.attributes}
+    names = {
+        axis.name: None
+        for spec in op.signature.inputs
+        for axis in spec.axes
+        if axis.name and axis.name not in attributes
+    }
+    return list(names)
+
+
+def lead_name(op: Op[Any]) -> str:
+    """The name of the leading axes that broadcast; empty if the op has none."""
+    return next((spec.batch for spec in op.signature.inputs if spec.batch), "")
+
+
+def fits(op: Op[Any], sizes: Mapping[str, int], attributes: Mapping[str, Any]) -> bool:
+    """Whether no axis would have a negative size."""
+    known = {**sizes, **numbers(attributes)}
+    arrays = (*op.signature.inputs, *op.signature.outputs)
+    return all(axis.evaluate(known) >= 0 for spec in arrays for axis in spec.axes)
+
+
+def numbers(attributes: Mapping[str, Any]) -> dict[str, int]:
+    """The attributes that sizes may use."""
+    return {name: int(v) for name, v in attributes.items() if isinstance(v, int)}
+
+
+def base_sizes(op: Op[Any]) -> dict[str, int]:
+    """A different small size for each axis."""
+    return dict(zip(free_names(op), itertools.cycle(BASE), strict=False))
+
+
+def large_sizes(op: Op[Any]) -> dict[str, int]:
+    """Sizes whose work is spread over threads."""
+    return dict(zip(free_names(op), itertools.cycle(MANY), strict=False))
+
+
+def all_sizes(op: Op[Any], attributes: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Each axis with each size of the palette, alone and together with all others."""
+    base = base_sizes(op)
+    drawn = [{**base, name: size} for name in base for size in PALETTE]
+    drawn += [dict.fromkeys(base, size) for size in PALETTE] if len(base) > 1 else []
+    return (sizes for sizes in drawn if fits(op, sizes, attributes))
+
+
+def defaults(op: Op[Any]) -> Values:
+    """The default of each attribute; the smallest usual value where one is required."""
+    return {spec.name: attribute_values(spec)[0] for spec in op.signature.attributes}
+
+
+def all_attributes(op: Op[Any]) -> Iterator[Values]:
+    """Each attribute with each of its values, the others with their defaults."""
+    base = defaults(op)
+    yield base
+    for spec in op.signature.attributes:
+        for value in attribute_values(spec)[1:]:
+            yield {**base, spec.name: value}
+
+
+def attribute_values(spec: AttributeSpec) -> list[Any]:
+    """Values to try, the default first."""
+    if spec.choices:
+        values: list[Any] = list(spec.choices)
+    elif spec.type is bool:
+        values = [False, True]
+    elif spec.type is int:
+        low = 1 if math.isinf(spec.low) else int(spec.low)
+        values = [low, low + 1, low + 2, *([] if math.isinf(spec.high) else [int(spec.high)])]
+    else:
+        low = 0.5 if math.isinf(spec.low) else spec.low
+        values = [low, low + 0.5, low + 2.0, *([] if math.isinf(spec.high) else [spec.high])]
+    values = [spec.type(v) for v in values if spec.choices or spec.low <= v <= spec.high]
+    first = [] if spec.required else [spec.default]
+    return list(dict.fromkeys([*first, *values]))
+
+
+def arguments(
+    op: Op[Any],
+    random: np.random.Generator,
+    sizes: Mapping[str, int] | None = None,
+    leads: Sequence[Lead] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Values:
+    """Valid arguments by name, as NumPy arrays of float64, int64, uint8 and bool.
+
+    Args:
+        op: The op. Its own example makes the arrays if it declares one.
+        random: Where the numbers come from.
+        sizes: Of the named axes; small ones if not given.
+        leads: The leading axes of each input; none if not given.
+        attributes: By name; defaults if not given.
+    """
+    sizes = base_sizes(op) if sizes is None else sizes
+    attributes = defaults(op) if attributes is None else attributes
+    specs = op.signature.inputs
+    leads = [()] * len(specs) if leads is None else leads
+    if op.make_example:
+        return {**attributes, **_from_example(op, random, sizes, leads, attributes)}
+    known = {**sizes, **numbers(attributes)}
+    arrays = {
+        spec.name: _draw(spec, random, (*lead, *(axis.evaluate(known) for axis in spec.axes)))
+        for spec, lead in zip(specs, leads, strict=True)
+    }
+    return {**arrays, **attributes}
+
+
+def _from_example(
+    op: Op[Any],
+    random: np.random.Generator,
+    sizes: Mapping[str, int],
+    leads: Sequence[Lead],
+    attributes: Mapping[str, Any],
+) -> Values:
+    """What the op's example makes; where inputs have unlike leading axes, one item repeated."""
+    assert op.make_example
+    name, specs = lead_name(op), op.signature.inputs
+    own = [lead for spec, lead in zip(specs, leads, strict=True) if spec.batch]
+    alike = len(set(own)) <= 1
+    lead = own[0] if own and alike else ()
+    made = dict(op.make_example(random, {**sizes, **attributes, **({name: lead} if name else {})}))
+    if not alike:
+        for spec, lead in zip(specs, leads, strict=True):
+            item = np.asarray(made[spec.name])
+            made[spec.name] = np.broadcast_to(item, (*lead, *item.shape)).copy()
+    return made
+
+
+def _draw(spec: ArraySpec, random: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    if spec.kind in FLOATS:
+        return random.standard_normal(shape)
+    if spec.kind == "Bool":
+        return random.random(shape) < 0.5
+    if spec.kind == "Uint8":
+        return random.integers(0, 256, shape, dtype=np.uint8)
+    return random.integers(0, 4, shape)
+
+
+def rounded(values: Any, dtype: str) -> Any:
+    """The numbers as the dtype holds them, in float64 where they are floating point."""
+    if dtype == "bfloat16":
+        bits = np.asarray(values, np.float32).view(np.uint32)
+        bits = bits + (0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+    held = np.asarray(values).astype(dtype)
+    return held.astype(np.float64) if held.dtype.kind == "f" else held

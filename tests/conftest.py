@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of this folder share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src/nativeops"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden", action="store_true", help="rewrite the golden files")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with its golden file, or rewrite the file (`make golden`)."""
+
+    def compare(name: str, text: str) -> None:
+        path = ROOT / "tests/golden" / name
+        if request.config.getoption("--golden"):
+            path.write_text(text)
+        assert path.exists(), f"{path.name} is missing: run `make golden` and review it"
+        assert text == path.read_text(), f"{path.name} differs: if it should, run `make golden`"
+
+    return compare

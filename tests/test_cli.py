@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: what it prints, where, and its exit code."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer")
+from typer.testing import CliRunner
+
+from nativeops import library
+from nativeops.bench.history import read
+from nativeops.bench.measurement import Measurement
+from nativeops.cli import bench as bench_command
+from nativeops.cli import checks
+from nativeops.cli.app import app
+
+SEQUENCE = re.compile(r"\x1b\[")
+OPS = ("pairwise_l1", "pairwise_lp")
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def states() -> dict[str, str]:
+    return {check.what: check.state for check in checks.all_checks()}
+
+
+def test_list_has_a_line_per_op_and_a_column_per_framework_and_device() -> None:
+    code, out, _ = run("list")
+    assert code == 0
+    header, _, *lines = [line for line in out.splitlines() if line.strip()]
+    assert header.split() == ["op", "gradient", "numpy", "torch", "cpu", "cuda"]
+    assert tuple(line.split()[0] for line in lines) == OPS
+    assert "tuned kernel" in lines[0]
+
+
+def test_show_has_signature_documentation_and_files() -> None:
+    code, out, _ = run("show", "pairwise_l1")
+    assert code == 0
+    assert out.startswith("pairwise_l1(x: Float[*b n d], y: Float[*b m d]) -> Float[*b n m]\n")
+    assert "Distance between every vector" in out
+    paths = [Path(line.split()[-1]) for line in out.splitlines() if line.startswith("kernel ")]
+    assert [path.name for path in paths] == ["pairwise_l1.h", "pairwise_l1_cpu.h"]
+    assert all(path.exists() for path in paths)
+
+
+def test_show_kernel_prints_the_source_and_nothing_else() -> None:
+    code, out, _ = run("show", "pairwise_l1", "--kernel")
+    assert code == 0
+    source = Path(library.__file__).parent / "ops" / "pairwise_l1.h"
+    assert source.read_text().strip() in out
+    assert all(line.startswith("// ") for line in out.splitlines()[:2])
+
+
+@pytest.mark.parametrize("command", ["show", "bench"])
+def test_an_unknown_op_gives_a_hint_on_standard_error(command: str) -> None:
+    code, out, err = run(command, "pairwise_l")
+    assert (code, out) == (2, "")
+    assert "pairwise_l: is not a declared op." in err
+    assert "did you mean `pairwise_l" in err
+
+
+def test_doctor_finds_everything_needed() -> None:
+    found = states()
+    needed = {"nativeops", "compiled core", "numpy", *OPS, "instruction sets", "cpu", "threads"}
+    assert {what: found.get(what) for what in needed} == dict.fromkeys(needed, "ok")
+
+
+def test_doctor_imports_no_framework() -> None:
+    code = "import sys; from nativeops.cli.checks import all_checks; list(all_checks())"
+    code += "; print([m for m in ('torch', 'jax', 'scipy', 'sklearn') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_doctor_fails_where_the_core_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise library.BuildError("the compiled core cannot be loaded.\n  hint: run `make setup`.")
+
+    monkeypatch.setattr(library, "extension", missing)
+    code, out, _ = run("doctor")
+    assert code == 1
+    lines = [line for line in out.splitlines() if line.startswith("BROKEN")]
+    assert any("run `make setup`" in line for line in lines)
+
+
+def test_doctor_fails_where_a_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = checks.public_ops()[0]
+    monkeypatch.setattr(op, "reference", lambda x, y: op(x, y) + 1)
+    code, out, _ = run("doctor")
+    assert code == 1
+    assert re.search(r"^BROKEN +pairwise_l1 +gives wrong results; run", out, re.MULTILINE)
+
+
+def test_doctor_fails_where_a_framework_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "package_version", lambda name: "1.9.1")
+    found = {check.what: check for check in checks.frameworks()}
+    assert found["torch"].state == "BROKEN"
+    assert found["torch"].help == "run `pip install --upgrade torch`"
+
+
+def test_doctor_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "package_version", lambda name: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = {check.what: check for check in (*checks.frameworks(), *checks.tools())}
+    assert found["numpy"].state == "BROKEN"
+    assert found["torch"].state == found["g++"].state == found["nvcc"].state == "missing"
+    assert all("install" in check.help for check in found.values())
+
+
+def test_doctor_notices_a_stale_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "src" / "nativeops"
+    (package / "ops").mkdir(parents=True)
+    (tmp_path / "CMakeLists.txt").touch()
+    built, source = tmp_path / "libnativeops_cpu_portable.so", package / "ops" / "some.h"
+    built.touch()
+    source.touch()
+    monkeypatch.setattr(checks, "PACKAGE", package)
+    monkeypatch.setattr(library, "kernel_files", lambda: [built])
+    for age, state in ((-100, "ok"), (100, "BROKEN")):
+        os.utime(source, (time.time() + age, time.time() + age))
+        (check,) = checks.freshness()
+        assert check.state == state
+
+
+def test_doctor_notices_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NATIVEOPS_THREADS", "3")
+    monkeypatch.setenv("NATIVEOPS_DEBUG", "0")
+    found = {check.what: check for check in checks.variables()}
+    assert found["NATIVEOPS_THREADS"].help == "did you mean NATIVEOPS_NUM_THREADS?"
+    assert found["NATIVEOPS_THREADS"].state == "BROKEN"
+    assert found["NATIVEOPS_DEBUG"].found.endswith(": 0")
+
+
+def test_doctor_as_json_has_a_state_for_each_check() -> None:
+    _, out, _ = run("doctor", "--json")
+    assert {check["state"] for check in json.loads(out)} <= {"ok", "missing", "BROKEN"}
+
+
+def test_a_pipe_gets_neither_colours_nor_cut_words() -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
+    for command in ("list", "doctor"):
+        done = subprocess.run(
+            [sys.executable, "-m", "nativeops", command],
+            capture_output=True, text=True, check=False, env=environment,
+        )  # fmt: skip
+        assert done.stdout.startswith(("ok", "\n"))
+        assert not SEQUENCE.search(done.stdout + done.stderr)
+        assert "…" not in done.stdout
+        assert done.stderr == ""
+
+
+def test_without_typer_one_sentence_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None; from nativeops.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'nativeops[cli]'" in done.stderr
+
+
+def fake_run(plan: object, progress: object) -> list[Measurement]:
+    size = {"n": 4, "m": 4, "d": 8}
+    names = ("ours, NumPy", "numpy", "nativeops"), ("scipy", "numpy", "scipy")
+    blank = [
+        Measurement("forward", size, "float32", framework, rival, package, "1", i == 0)
+        for i, (rival, framework, package) in enumerate(names)
+    ]
+    wrong = Measurement("forward", size, "float32", "torch", "bad", "torch", "2", error="wrong")
+    return [blank[0].with_samples([0.5], 0.25), blank[1].with_samples([1.0], 0.25), wrong]
+
+
+def test_bench_prints_ratios_and_keeps_the_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_command, "run", fake_run)
+    figures = tmp_path / "figures.json"
+    code, out, _ = run(
+        "bench", "pairwise_l1", "--results", str(tmp_path), "--json", str(figures)
+    )  # fmt: skip
+    assert code == 1  # a rival was wrong
+    scipy = next(line.split() for line in out.splitlines() if line.strip().startswith("scipy"))
+    assert scipy[1:3] == ["1.00", "s"]
+    assert "2x" in scipy
+    assert "25%" in scipy
+    assert "bad, n=4 m=4 d=8: ERROR: wrong" in out
+    assert [line["rival"] for line in json.loads(figures.read_text())] == ["ours, NumPy", "scipy"]
+    (history,) = (tmp_path / "history").iterdir()
+    assert len(read(history)) == 2
+    page = (tmp_path / "results" / "pairwise_l1.md").read_text()
+    assert page.startswith("# pairwise_l1\n")
+    assert len({line.count("|") for line in page.splitlines() if line.startswith("|")}) == 1
+
+
+def test_bench_refuses_sizes_that_fit_no_case() -> None:
+    code, _, err = run("bench", "pairwise_l1", "--sizes", "q=3")
+    assert code == 2
+    assert "no case fits: it has `forward` (n, m, d)" in err
+    code, _, err = run("bench", "pairwise_l1", "--sizes", "n=x")
+    assert code == 2
+    assert "is not like n=1000" in err
+
+
+def test_bench_shows_the_ratio_of_the_run_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_command, "run", fake_run)
+    run("bench", "pairwise_l1", "--results", str(tmp_path))
+    _, out, _ = run("bench", "pairwise_l1", "--results", str(tmp_path))
+    assert next(line for line in out.splitlines() if line.startswith("   scipy")).count("2x") == 2
+
+
+def test_bench_measures_for_real(tmp_path: Path) -> None:
+    arguments = ("--quick", "--case", "portable", "--sizes", "n=8,m=8,d=4")
+    code, out, _ = run("bench", "pairwise_l1", *arguments, "--results", str(tmp_path))
+    assert code == 0, out
+    (history,) = (tmp_path / "history").iterdir()
+    lines = read(history)
+    assert [line["rival"] for line in lines] == ["ours, NumPy", "scipy"]
+    assert all(0 < line["min"] <= line["median"] < 1 for line in lines)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `import nativeops` brings and costs, and which types the public names have."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+TIMED = """
+import numpy, sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+import nativeops
+print(time.perf_counter() - start)
+print(*{name.partition(".")[0] for name in set(sys.modules) - before})
+"""
+
+TYPED = """
+from typing import assert_type
+
+import numpy as np
+import torch
+
+import nativeops
+
+def tensors(x: torch.Tensor) -> None:
+    assert_type(nativeops.pairwise_l1(x, x), torch.Tensor)
+    assert_type(nativeops.pairwise_lp(x, x, p=1.5), torch.Tensor)
+
+def arrays(x: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> None:
+    assert_type(
+        nativeops.pairwise_l1(x, x), np.ndarray[tuple[int, int], np.dtype[np.float32]]
+    )
+    nativeops.set_num_threads(nativeops.get_num_threads())
+"""
+
+WRONG = {
+    "nativeops.pairwise_l1(1)": "missing",
+    "nativeops.pairwise_lp(x, x, p='two')": "arg-type",
+    "nativeops.pairwise_lp(x, x, q=2.0)": "call-arg",
+}
+
+
+def fresh_import() -> tuple[float, set[str]]:
+    done = subprocess.run([sys.executable, "-c", TIMED], capture_output=True, text=True, check=True)
+    seconds, modules = done.stdout.splitlines()
+    return float(seconds), set(modules.split())
+
+
+def test_import_brings_nothing_but_numpy_and_the_standard_library() -> None:
+    _, modules = fresh_import()
+    assert modules - sys.stdlib_module_names == {"nativeops"}
+
+
+def test_import_costs_at_most_a_tenth_of_a_second_beyond_numpy() -> None:
+    # The fastest of several: other programs on the machine only ever make it slower.
+    assert min(fresh_import()[0] for _ in range(5)) <= 0.1
+
+
+def mypy(*arguments: str | Path) -> str:
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+
+def test_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "src/nativeops/py.typed").exists()
+
+
+@pytest.mark.slow
+def test_package_passes_mypy_strict() -> None:
+    assert mypy() == ""
+
+
+@pytest.mark.slow
+def test_array_of_a_framework_in_gives_array_of_the_framework_out(tmp_path: Path) -> None:
+    source = tmp_path / "typed.py"
+    source.write_text(TYPED)
+    assert mypy("--strict", source) == ""
+
+
+@pytest.mark.slow
+def test_wrong_calls_are_found_by_the_type_checker(tmp_path: Path) -> None:
+    source = tmp_path / "wrong.py"
+    lines = ["import numpy as np", "import nativeops", "x = np.zeros((2, 2))", *WRONG]
+    source.write_text("\n".join(lines))
+    found = mypy(source)
+    for number, code in enumerate(WRONG, len(lines) - len(WRONG) + 1):
+        assert f"wrong.py:{number}: error" in found, f"mypy accepts {code}"

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every loop shape against a plain loop. Compiled for the CPU and for its debug device.
+#include <limits>
+#include <stdexcept>
+
+#include "harness.h"
+
+using harness::Array;
+using harness::Layout;
+using harness::on_each_device;
+using harness::same_bits;
+
+namespace nativeops {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+CASE(for_each_visits_every_index_once) {
+  on_each_device([](Device& dev) {
+    for (int64_t n : {0, 1, 7, 70000}) {
+      std::vector<int> one(n);
+      View<int, 1> line = dense(one.data(), n);
+      for_each(dev, line, [=] KERNEL(int64_t i) { line(i) += 1; });
+      for (int count : one) EXPECT(count == 1);
+    }
+    for (int64_t n : {0, 1, 5}) {
+      std::vector<int> two(n * 4001), three(n * 7 * 901), four(n * 3 * 5 * 301);
+      View<int, 2> plane = dense(two.data(), n, 4001);
+      View<int, 3> space = dense(three.data(), n, 7, 901);
+      View<int, 4> more = dense(four.data(), n, 3, 5, 301);
+      for_each(dev, plane, [=] KERNEL(int64_t i, int64_t j) { plane(i, j) += 1; });
+      for_each(dev, space, [=] KERNEL(int64_t i, int64_t j, int64_t k) { space(i, j, k) += 1; }, 99);
+      for_each(dev, more, [=] KERNEL(int64_t i, int64_t j, int64_t k, int64_t l) {
+        more(i, j, k, l) += 1;
+      });
+      for (const auto& counts : {two, three, four}) {
+        for (int count : counts) EXPECT(count == 1);
+      }
+    }
+  });
+}
+
+CASE(for_each_maps_views_of_any_strides) {
+  on_each_device([](Device& dev) {
+    for (Layout layout : harness::kLayouts) {
+      auto test = [&](auto zero) {
+        using T = decltype(zero);
+        Array<T> x(2, 5, 33, layout), y(2, 5, 33, Layout::kGaps);
+        View<const T, 3> in = x.in();
+        View<T, 3> out = y.view;
+        for_each(dev, out, [=] KERNEL(int64_t b, int64_t i, int64_t j) {
+          out(b, i, j) = T(2 * in(b, i, j));
+        });
+        x.each([&](int64_t b, int64_t i, int64_t j) {
+          EXPECT(float(y.view(b, i, j)) == 2 * float(x.view(b, i, j)));
+        });
+        EXPECT(y.intact());
+      };
+      FOR_EACH_DTYPE(test);
+    }
+  });
+}
+
+struct Size {
+  int64_t batch, rows, depth, columns;
+};
+#if defined(NATIVEOPS_CPU_THREADS)  // where a block costs milliseconds
+constexpr Size kSizes[] = {{1, 0, 3, 4}, {2, 33, 17, 35}, {1, 3, 0, 2}};
+#else
+constexpr Size kSizes[] = {{1, 0, 3, 4}, {0, 2, 3, 4},   {2, 33, 17, 35},  {1, 3, 0, 2}, {1, 1, 1, 1},
+                           {3, 1, 65, 1}, {1, 131, 34, 129}, {2, 130, 32, 257}, {1, 2, 5, 16}};
+#endif
+
+CASE(contract_is_a_generalised_product) {
+  on_each_device([](Device& dev) {
+    int turn = 0;
+    for (Size s : kSizes) {
+      auto test = [&](auto zero) {
+        using T = decltype(zero);
+        using A = Accum<T>;
+        const Layout l1 = harness::kLayouts[turn % 4], l2 = harness::kLayouts[turn / 2 % 4];
+        ++turn;
+        Array<T> a(s.batch, s.rows, s.depth, l1, 1), c(s.batch, s.depth, s.columns, l2, 2);
+        Array<T> at(s.batch, s.rows, s.columns, l2, 3);
+        Array<T> sum(s.batch, s.rows, s.columns, l1), most(s.batch, s.rows, s.columns);
+        contract(dev, sum.view, a.in(), c.in(), at.in(),
+                 [] KERNEL(A x, A y, A z) { return abs(x - y) + z; });
+        contract(dev, most.view, a.in(), c.in(), [] KERNEL(A x, A y) { return x + y; }, Largest{});
+        sum.each([&](int64_t b, int64_t i, int64_t j) {
+          A total = 0, largest = -std::numeric_limits<A>::infinity();
+          for (int64_t k = 0; k < s.depth; ++k) {
+            const A x = a.view(b, i, k), y = c.view(b, k, j);
+            total += abs(x - y) + A(at.view(b, i, j));
+            largest = max2(largest, x + y);
+          }
+          EXPECT(same_bits(sum.view(b, i, j), T(total)));
+          EXPECT(same_bits(most.view(b, i, j), T(largest)));
+        });
+        EXPECT(sum.intact() && most.intact());
+      };
+      FOR_EACH_DTYPE(test);
+    }
+  });
+}
+
+CASE(contract_reads_operands_broadcast_along_an_axis) {
+  on_each_device([](Device& dev) {
+    Array<float> a(1, 3, 5), c(2, 5, 4), out(2, 3, 4);
+    In<float, 3> shared{a.view.data, {2, 3, 5}, {0, 5, 1}};
+    contract(dev, out.view, shared, c.in(), [] KERNEL(float x, float y) { return x * y; });
+    out.each([&](int64_t b, int64_t i, int64_t j) {
+      float sum = 0;
+      for (int64_t k = 0; k < 5; ++k) sum += a.view(0, i, k) * c.view(b, k, j);
+      EXPECT(out.view(b, i, j) == sum);
+    });
+  });
+}
+
+struct SumPlusAt : Plus {
+  template <class A>
+  HOST_DEVICE A finish(A sum, A at) const {
+    return sum + at;
+  }
+};
+
+CASE(contract_may_write_over_the_operand_at) {
+  on_each_device([](Device& dev) {
+    Array<double> a(1, 20, 9), c(1, 9, 18), out(1, 20, 18), before(1, 20, 18);
+    contract(dev, out.view, a.in(), c.in(), out.in(),
+             [] KERNEL(double x, double y, double z) { return x * y * z; }, SumPlusAt{});
+    out.each([&](int64_t b, int64_t i, int64_t j) {
+      double sum = 0;
+      const double z = before.view(b, i, j);
+      for (int64_t k = 0; k < 9; ++k) sum += a.view(b, i, k) * c.view(b, k, j) * z;
+      EXPECT(out.view(b, i, j) == sum + z);
+    });
+  });
+}
+
+CASE(contract_of_zipped_views_sees_pairs) {
+  on_each_device([](Device& dev) {
+    Array<bf16> a(2, 6, 9, Layout::kGaps, 1), w(2, 6, 9, Layout::kTransposed, 2), c(2, 9, 7);
+    Array<float> out(2, 6, 7), swapped(2, 7, 6);
+    using P = Pair<float, float>;
+    contract(dev, out.view, zip(a.in(), w.in()), c.in(),
+             [] KERNEL(P p, float y) { return p.first * y + p.second; });
+    contract(dev, swapped.view, transpose(c.in()), transpose(zip(a.in(), w.in())),
+             [] KERNEL(float y, P p) { return p.first * y + p.second; });
+    out.each([&](int64_t b, int64_t i, int64_t j) {
+      float sum = 0;
+      for (int64_t k = 0; k < 9; ++k) sum += a.view(b, i, k) * c.view(b, k, j) + w.view(b, i, k);
+      EXPECT(out.view(b, i, j) == sum);
+      EXPECT(swapped.view(b, j, i) == sum);
+    });
+  });
+}
+
+CASE(contract_folds_log_probabilities) {
+  on_each_device([](Device& dev) {
+    Array<double> a(1, 5, 12), c(1, 12, 6), out(1, 5, 6), none(1, 5, 6);
+    Array<double> empty(1, 5, 0), empty_too(1, 0, 6);
+    auto plus = [] KERNEL(double x, double y) { return x + y; };
+    contract(dev, out.view, a.in(), c.in(), plus, LogPlus{});
+    contract(dev, none.view, empty.in(), empty_too.in(), plus, LogPlus{});
+    out.each([&](int64_t b, int64_t i, int64_t j) {
+      double sum = 0;
+      for (int64_t k = 0; k < 12; ++k) sum += std::exp(a.view(b, i, k) + c.view(b, k, j));
+      EXPECT(std::fabs(out.view(b, i, j) - std::log(sum)) < 1e-14);
+      EXPECT(none.view(b, i, j) == -kInfinity);
+    });
+  });
+}
+
+CASE(tiles_exchange_through_shared_memory) {
+  on_each_device([](Device& dev) {
+    for (int64_t n : {0, 1, 33, 50}) {
+      Array<float> x(2, n, 41, Layout::kGaps), y(2, 41, n);
+      In<float, 3> in = x.in();
+      Out<float, 3> out = y.view;
+      for_each_tile(dev, in, [=] KERNEL(Block block) {
+        SHARED float tile[kTile][kTile + 1];
+        PerThread<float> add(1.0f);
+        block.each([&](int r, int c) {
+          const int64_t i = block.row + r, j = block.col + c;
+          if (i < in.size(1) && j < in.size(2)) tile[c][r] = in(block.batch, i, j);
+          add(r, c) += static_cast<float>(r);
+        });
+        block.sync();
+        block.each([&](int r, int c) {
+          const int64_t i = block.row + c, j = block.col + r;
+          const float own = add(r, c) - static_cast<float>(r);
+          if (i < in.size(1) && j < in.size(2)) out(block.batch, j, i) = tile[r][c] + own;
+        });
+      });
+      x.each([&](int64_t b, int64_t i, int64_t j) {
+        EXPECT(y.view(b, j, i) == x.view(b, i, j) + 1);
+      });
+      EXPECT(y.intact());
+    }
+  });
+}
+
+CASE(teams_reduce_and_proceed_in_phases) {
+  on_each_device([](Device& dev) {
+    for (int64_t items : {0, 1, 7}) {
+      const int64_t d = 219;
+      Array<float> x(1, items, d), y(1, items, d);
+      std::vector<float> facts(items * 4);
+      In<float, 3> in = x.in();
+      Out<float, 3> out = y.view;
+      View<float, 2> fact = dense(facts.data(), items, 4);
+      for_each_item(dev, items, [=] KERNEL(Team team, int64_t n) {
+        SHARED float row[256];
+        team.each(0, d, [&](int64_t i) { row[i] = in(0, n, i); });
+        team.sync();
+        team.each(0, d, [&](int64_t i) { out(0, n, i) = row[d - 1 - i]; });
+        const float sum = team.sum(0, d, [&](int64_t i) { return row[i]; });
+        const float most = team.max(3, d, [&](int64_t i) { return row[i]; });
+        const float least = team.min(3, d, [&](int64_t i) { return row[i]; });
+        const bool any = team.any(0, d, [&](int64_t i) { return row[i] > 1.9f; });
+        team.each(0, 1, [&](int64_t) {
+          fact(n, 0) = sum;
+          fact(n, 1) = most;
+          fact(n, 2) = least;
+          fact(n, 3) = any ? 1.0f : 0.0f;
+        });
+      });
+      for (int64_t n = 0; n < items; ++n) {
+        float sum = 0, most = -9, least = 9, any = 0;
+        for (int64_t i = 0; i < d; ++i) {
+          const float v = x.view(0, n, i);
+          EXPECT(y.view(0, n, d - 1 - i) == v);
+          sum += v;
+          if (i >= 3) most = max2(most, v), least = min2(least, v);
+          if (v > 1.9f) any = 1;
+        }
+        EXPECT(fact(n, 0) == sum && fact(n, 1) == most && fact(n, 2) == least && fact(n, 3) == any);
+      }
+    }
+  });
+}
+
+CASE(reductions_of_nothing_and_of_nan) {
+  on_each_device([](Device& dev) {
+    float found[6] = {};
+    View<float, 1> f = dense(found, 6);
+    for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
+      const float empty = team.max(4, 4, [](int64_t) { return 1.0f; });
+      const float least = team.min(4, 4, [](int64_t) { return 1.0f; });
+      const float nan = team.max(0, 90, [](int64_t i) { return i == 71 ? kNan : float(i); });
+      const float nan_too = team.min(0, 90, [](int64_t i) { return i == 0 ? kNan : float(i); });
+      const int64_t big = team.sum(0, 100, [](int64_t) { return int64_t{1} << 40; });
+      const bool none = team.any(0, 0, [](int64_t) { return true; });
+      team.each(0, 1, [&](int64_t) {
+        f(0) = empty;
+        f(1) = least;
+        f(2) = nan;
+        f(3) = nan_too;
+        f(4) = static_cast<float>(big >> 40);
+        f(5) = none ? 1.0f : 0.0f;
+      });
+    });
+    EXPECT(found[0] == -kInfinity && found[1] == kInfinity);
+    EXPECT(found[2] != found[2] && found[3] != found[3]);
+    EXPECT(found[4] == 100 && found[5] == 0);
+  });
+}
+
+CASE(teams_have_scratch_of_any_size) {
+  on_each_device([](Device& dev) {
+    for (int64_t count : {1, 100, 9000}) {
+      std::vector<double> sums(5);
+      View<double, 1> sum = dense(sums.data(), 5);
+      for_each_item<double>(dev, 5, count, [=] KERNEL(Team team, int64_t n, View<double, 1> s) {
+        team.each(0, s.size(0), [&](int64_t i) { s(i) = static_cast<double>(i + n); });
+        team.sync();
+        const int64_t last = s.size(0) - 1;
+        const double total = team.sum(0, s.size(0), [&](int64_t i) { return s(last - i); });
+        team.each(0, 1, [&](int64_t) { sum(n) = total; });
+      });
+      for (int64_t n = 0; n < 5; ++n) {
+        EXPECT(sums[n] == static_cast<double>(count * (count - 1) / 2 + n * count));
+      }
+    }
+  });
+}
+
+CASE(launch_runs_every_block_of_the_grid) {
+  on_each_device([](Device& dev) {
+    std::vector<int> seen(3 * 2 * 4);
+    View<int, 3> s = dense(seen.data(), 4, 2, 3);
+    launch(dev, Dim3(3, 2, 4), Dim3(32), [=] KERNEL() {
+      if (threadIdx.x == 0) s(blockIdx.z, blockIdx.y, blockIdx.x) += 1;
+    });
+    for (int count : seen) EXPECT(count == 1);
+    launch(dev, Dim3(3, 0), Dim3(32), [=] KERNEL() { s(0, 0, 0) = 7; });
+    EXPECT(seen[0] == 1);
+  });
+}
+
+CASE(range_gives_every_index_to_one_thread) {
+  on_each_device([](Device& dev) {
+    for (int64_t n : {0, 1, 2, 31, 1000, 50001}) {
+      for (unsigned grid : {grid_for(n), 3u}) {
+        std::vector<int> seen(n);
+        View<int, 1> s = dense(seen.data(), n);
+        launch(dev, grid, 64, [=] KERNEL() {
+          for (int64_t i : range(n)) s(i) += 1;
+        });
+        for (int count : seen) EXPECT(count == 1);
+      }
+    }
+  });
+}
+
+CASE(kernels_in_cuda_style_count_and_sum) {
+  on_each_device([](Device& dev) {
+    const int64_t n = 3000;
+    std::vector<int> bins(10);
+    std::vector<int64_t> wide(1);
+    std::vector<float> sums(4);
+    View<int, 1> bin = dense(bins.data(), 10);
+    View<int64_t, 1> total = dense(wide.data(), 1);
+    View<float, 1> sum = dense(sums.data(), 4);
+    launch(dev, 4, 64, [=] KERNEL() {
+      SHARED int local[10];
+      for (unsigned i = threadIdx.x; i < 10; i += blockDim.x) local[i] = 0;
+      __syncthreads();
+      float own = 0, most = -1;
+      for (int64_t i : range(n)) {
+        atomicAdd(&local[i % 10], 1);
+        own += 1;
+        most = max2(most, static_cast<float>(i));
+      }
+      __syncthreads();
+      for (unsigned i = threadIdx.x; i < 10; i += blockDim.x) atomicAdd(&bin(i), local[i]);
+      const float all = block_sum(own);
+      const bool positive = block_max(most) > 0 && warp_sum(1.0f) >= 1;
+      if (threadIdx.x == 0) sum(blockIdx.x) = positive ? all : -1;
+      if (threadIdx.x == 0) atomicAdd(&total(0), int64_t{1} << 40);
+    });
+    for (int count : bins) EXPECT(count == 300);
+    EXPECT(sums[0] + sums[1] + sums[2] + sums[3] == n);
+    EXPECT(wide[0] == int64_t{4} << 40);
+  });
+}
+
+CASE(exceptions_come_out_of_parallel) {
+  on_each_device([](Device& dev) {
+    bool caught = false;
+    try {
+      dev.parallel(100, [](int64_t i) {
+        if (i == 57) throw std::runtime_error("57");
+      });
+    } catch (const std::runtime_error& error) {
+      caught = std::string(error.what()) == "57";
+    }
+    EXPECT(caught);
+  });
+}
+
+CASE(entries_turn_exceptions_into_a_status) {
+  char message[64] = "";
+  NativeopsCall call{};
+  call.services = &harness::kSerial;
+  call.message = message;
+  call.message_size = sizeof(message);
+  EXPECT(guard(&call, [](Device&) {}) == kNativeopsOk);
+  EXPECT(guard(&call, [](Device& dev) { dev.workspace<double>(int64_t{1} << 50); }) ==
+         kNativeopsNoMemory);
+  EXPECT(guard(&call, [](Device& dev) { dev.workspace<double>(INT64_MAX); }) == kNativeopsNoMemory);
+  EXPECT(guard(&call, [](Device&) { throw std::runtime_error("the reason"); }) == kNativeopsFailed);
+  EXPECT(std::string(message) == "the reason");
+}
+
+CASE(entries_see_tensors_as_views) {
+  double numbers[12];
+  for (int i = 0; i < 12; ++i) numbers[i] = i;
+  int64_t shape[] = {2, 3}, strides[] = {6, 2};
+  const NativeopsTensor tensor{numbers, kNativeopsCpu, 0, 2, {kNativeopsFloat, 64, 1}, shape,
+                               strides, 8};
+  NativeopsCall call{};
+  call.inputs = &tensor;
+  const In<double, 2> view = input<double, 2>(&call, 0);
+  EXPECT(view.size(0) == 2 && view.size(1) == 3 && view(1, 2) == 11 && view(0, 0) == 1);
+  NativeopsTensor unneeded = tensor;
+  unneeded.data = nullptr;
+  call.outputs = &unneeded;
+  EXPECT(!(output<double, 2>(&call, 0)));
+}
+
+}  // namespace nativeops
+
+int main(int argc, char** argv) { return harness::run(argc, argv); }
