@@ -83,7 +83,8 @@ class Op(Generic[F]):
     def example(self, make: Callable[..., Mapping[str, Any]]) -> Callable[..., Mapping[str, Any]]:
         """Declare a generator of valid arguments, for inputs with constraints among each other.
 
-        It takes a NumPy random generator and a dict of sizes and returns arguments by name.
+        It takes a NumPy random generator, and a dict with the size of each axis, the leading axes
+        as a tuple, and the attributes. It returns the arguments by name.
         """
         self.make_example = make
         return make
@@ -103,11 +104,16 @@ class Op(Generic[F]):
 
         return document(self)
 
+    @property
+    def built_in(self) -> bool:
+        """Whether the op is one of this package's own."""
+        return self.kernel.parent == Path(__file__).resolve().parent / "ops"
+
     @cached_property
     def version(self) -> str:
         """Empty for a built-in op; else a hash of declaration and kernel, so that no cache of a
         framework serves an older one."""
-        if self.kernel.parent == Path(__file__).resolve().parent / "ops":
+        if self.built_in:
             return ""
         gradient = inspect.getsource(self.gradient_rule) if self.gradient_rule else ""
         text = f"{self.signature}{gradient}{self.kernel.read_text()}"
@@ -126,6 +132,15 @@ class Op(Generic[F]):
 
     def __copy__(self) -> "Op[F]":
         return self
+
+    def split(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any]:
+        """The declared keywords, and `out` and `want`, unless an input has that name."""
+        declared = dict(kwargs)
+        names = self.__signature__.parameters
+        out, want = (
+            None if name in names else declared.pop(name, None) for name in ("out", "want")
+        )
+        return declared, out, want
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -50,7 +50,7 @@ def kernel_source(ops: Iterable[Op[Any]], include: str) -> str:
         if path.exists():
             name = include.replace(header.name, path.name)
             parts += [f"#if {macro}", f'#include "{name}"', "#endif"]
-    parts.append("\nnamespace {\nusing namespace nativeops;\n")
+    parts.append("\nnamespace nativeops {\nnamespace {\n")
     parts += [_entry(op.signature, header, "", "nativeops") for op in ops]
     parts.append(_table(ops, tuned={}))
     for macro, path in tuned.items():
@@ -59,7 +59,7 @@ def kernel_source(ops: Iterable[Op[Any]], include: str) -> str:
             parts.append(f"#if {macro}")
             parts += [_entry(op.signature, path, "_tuned", "nativeops::tuned") for op in chosen]
             parts += [_table(chosen, tuned={"suffix": "_tuned"}), "#endif"]
-    return "\n".join([*parts, "}  // namespace", ""])
+    return "\n".join([*parts, "}  // namespace", "}  // namespace nativeops", ""])
 
 
 # When the variant for one device is compiled, and the end of its file's name.

@@ -120,7 +120,7 @@ def _start() -> None:
 
 def _load_kernels(op: Op[Any]) -> None:
     core = extension()
-    if op.kernel.parent != Path(__file__).resolve().parent / "ops":
+    if not op.built_in:
         from nativeops.build import build  # a user's op: compiled on this machine
 
         paths = [build(op)]

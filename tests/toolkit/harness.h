@@ -27,14 +27,14 @@ inline int& failures() {
   return count;
 }
 
-#define CASE(name)                                                                    \
-  static void name();                                                                 \
+#define CASE(name)                                                                     \
+  static void name();                                                                  \
   static const bool name##_added = (harness::cases().emplace_back(#name, name), true); \
   static void name()
-#define EXPECT(condition)                                                               \
-  do {                                                                                  \
-    if (!(condition) && ++harness::failures() <= 10)                                    \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);    \
+#define EXPECT(condition)                                                            \
+  do {                                                                               \
+    if (!(condition) && ++harness::failures() <= 10)                                 \
+      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
   } while (false)
 
 inline void serial(int64_t n, void (*body)(void*, int64_t), void* context) {
@@ -63,8 +63,8 @@ inline void release(void* memory) {
   live_allocations().fetch_sub(1);
   std::free(memory);
 }
-inline const NativeopsServices kSerial{sizeof(NativeopsServices), serial, [] { return 1; }, allocate,
-                                       release};
+inline const NativeopsServices kSerial{sizeof(NativeopsServices), serial, [] { return 1; },
+                                       allocate, release};
 inline const NativeopsServices kThreaded{sizeof(NativeopsServices), threaded, [] { return 3; },
                                          allocate, release};
 

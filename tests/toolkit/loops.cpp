@@ -29,10 +29,10 @@ CASE(for_each_visits_every_index_once) {
       View<int, 3> space = dense(three.data(), n, 7, 901);
       View<int, 4> more = dense(four.data(), n, 3, 5, 301);
       for_each(dev, plane, [=] KERNEL(int64_t i, int64_t j) { plane(i, j) += 1; });
-      for_each(dev, space, [=] KERNEL(int64_t i, int64_t j, int64_t k) { space(i, j, k) += 1; }, 99);
-      for_each(dev, more, [=] KERNEL(int64_t i, int64_t j, int64_t k, int64_t l) {
-        more(i, j, k, l) += 1;
-      });
+      for_each(
+          dev, space, [=] KERNEL(int64_t i, int64_t j, int64_t k) { space(i, j, k) += 1; }, 99);
+      for_each(dev, more,
+               [=] KERNEL(int64_t i, int64_t j, int64_t k, int64_t l) { more(i, j, k, l) += 1; });
       for (const auto& counts : {two, three, four}) {
         for (int count : counts) EXPECT(count == 1);
       }
@@ -67,8 +67,9 @@ struct Size {
 #if defined(NATIVEOPS_CPU_THREADS)  // where a block costs milliseconds
 constexpr Size kSizes[] = {{1, 0, 3, 4}, {2, 33, 17, 35}, {1, 3, 0, 2}};
 #else
-constexpr Size kSizes[] = {{1, 0, 3, 4}, {0, 2, 3, 4},   {2, 33, 17, 35},  {1, 3, 0, 2}, {1, 1, 1, 1},
-                           {3, 1, 65, 1}, {1, 131, 34, 129}, {2, 130, 32, 257}, {1, 2, 5, 16}};
+constexpr Size kSizes[] = {{1, 0, 3, 4},      {0, 2, 3, 4},      {2, 33, 17, 35},
+                           {1, 3, 0, 2},      {1, 1, 1, 1},      {3, 1, 65, 1},
+                           {1, 131, 34, 129}, {2, 130, 32, 257}, {1, 2, 5, 16}};
 #endif
 
 CASE(contract_is_a_generalised_product) {
@@ -126,8 +127,9 @@ struct SumPlusAt : Plus {
 CASE(contract_may_write_over_the_operand_at) {
   on_each_device([](Device& dev) {
     Array<double> a(1, 20, 9), c(1, 9, 18), out(1, 20, 18), before(1, 20, 18);
-    contract(dev, out.view, a.in(), c.in(), out.in(),
-             [] KERNEL(double x, double y, double z) { return x * y * z; }, SumPlusAt{});
+    contract(
+        dev, out.view, a.in(), c.in(), out.in(),
+        [] KERNEL(double x, double y, double z) { return x * y * z; }, SumPlusAt{});
     out.each([&](int64_t b, int64_t i, int64_t j) {
       double sum = 0;
       const double z = before.view(b, i, j);
@@ -192,9 +194,8 @@ CASE(tiles_exchange_through_shared_memory) {
           if (i < in.size(1) && j < in.size(2)) out(block.batch, j, i) = tile[r][c] + own;
         });
       });
-      x.each([&](int64_t b, int64_t i, int64_t j) {
-        EXPECT(y.view(b, j, i) == x.view(b, i, j) + 1);
-      });
+      x.each(
+          [&](int64_t b, int64_t i, int64_t j) { EXPECT(y.view(b, j, i) == x.view(b, i, j) + 1); });
       EXPECT(y.intact());
     }
   });
@@ -345,6 +346,19 @@ CASE(kernels_in_cuda_style_count_and_sum) {
   });
 }
 
+CASE(floats_add_atomically_on_request) {
+  on_each_device([](Device& dev) {
+    float sum = 0;
+    float* target = &sum;
+    launch(dev, 7, 64, [=] KERNEL() {
+      for (int64_t i : range(1000)) {
+        if (i >= 0) atomicAdd(target, 0.5f);
+      }
+    });
+    EXPECT(sum == 500);
+  });
+}
+
 CASE(exceptions_come_out_of_parallel) {
   on_each_device([](Device& dev) {
     bool caught = false;
@@ -377,8 +391,8 @@ CASE(entries_see_tensors_as_views) {
   double numbers[12];
   for (int i = 0; i < 12; ++i) numbers[i] = i;
   int64_t shape[] = {2, 3}, strides[] = {6, 2};
-  const NativeopsTensor tensor{numbers, kNativeopsCpu, 0, 2, {kNativeopsFloat, 64, 1}, shape,
-                               strides, 8};
+  const NativeopsTensor tensor{numbers, kNativeopsCpu, 0, 2, {kNativeopsFloat, 64, 1},
+                               shape,   strides,       8};
   NativeopsCall call{};
   call.inputs = &tensor;
   const In<double, 2> view = input<double, 2>(&call, 0);

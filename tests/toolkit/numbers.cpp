@@ -19,7 +19,8 @@ double defined(uint16_t bits, int exponent_bits) {
   const int exponent = (bits & 0x7fff) >> mantissa_bits;
   const int mantissa = bits & ((1 << mantissa_bits) - 1);
   const double sign = bits >> 15 ? -1 : 1;
-  if (exponent == (1 << exponent_bits) - 1) return mantissa ? kNan<double> : sign * kInfinity<double>;
+  if (exponent == (1 << exponent_bits) - 1)
+    return mantissa ? kNan<double> : sign * kInfinity<double>;
   const int whole = exponent ? mantissa + (1 << mantissa_bits) : mantissa;
   return sign * std::ldexp(whole, std::max(exponent, 1) - bias - mantissa_bits);
 }
@@ -93,7 +94,8 @@ CASE(sixteen_bit_numbers_compute_as_float) {
 template <class T>
 double error_in_ulp(T got, long double want) {
   const T rounded = static_cast<T>(want);
-  if (std::isnan(got) || std::isnan(rounded)) return std::isnan(got) && std::isnan(rounded) ? 0 : 1e9;
+  if (std::isnan(got) || std::isnan(rounded))
+    return std::isnan(got) && std::isnan(rounded) ? 0 : 1e9;
   if (std::isinf(got) || std::isinf(rounded)) return got == rounded ? 0 : 1e9;
   if (want == 0) return got == 0 && std::signbit(got) == std::signbit(want) ? 0 : 1e9;
   int exponent = 0;
@@ -156,23 +158,22 @@ void check_function(const char* name, double bound, void (*all)(const T*, T*, si
   EXPECT(worst <= bound);
 }
 
-#define FUNCTION(name, bound, truth)                                          \
-  template <class T>                                                          \
-  void all_##name(const T* x, T* y, size_t n) {                               \
-    for (size_t i = 0; i < n; ++i) y[i] = nativeops::name(x[i]);              \
-  }                                                                           \
-  CASE(name##_is_accurate_for_every_number) {                                 \
-    check_function<float>(#name, bound, all_##name<float>, truth);            \
-    check_function<double>(#name, bound, all_##name<double>, truth);          \
+#define FUNCTION(name, bound, truth)                                 \
+  template <class T>                                                 \
+  void all_##name(const T* x, T* y, size_t n) {                      \
+    for (size_t i = 0; i < n; ++i) y[i] = nativeops::name(x[i]);     \
+  }                                                                  \
+  CASE(name##_is_accurate_for_every_number) {                        \
+    check_function<float>(#name, bound, all_##name<float>, truth);   \
+    check_function<double>(#name, bound, all_##name<double>, truth); \
   }
 
 FUNCTION(exp, 1.0, [](long double x) { return expl(x); })
 FUNCTION(log, 1.0, [](long double x) { return logl(x); })
 FUNCTION(log1p, 1.0, [](long double x) { return log1pl(x); })
 FUNCTION(tanh, 1.6, [](long double x) { return tanhl(x); })
-FUNCTION(sigmoid, 1.6, [](long double x) {
-  return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x));
-})
+FUNCTION(sigmoid, 1.6,
+         [](long double x) { return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x)); })
 
 CASE(logaddexp_is_accurate_and_keeps_infinities) {
   const std::vector<double> x = samples(double{});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small kernels for the debug device: each is right, or with `planted` has one bug of the kind that
 // its name says. ThreadSanitizer reports the races; the barriers report their own misuse.
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
@@ -138,8 +139,8 @@ static void every_loop_shape(Device& dev, bool) {
     team.each(0, 1, [&](int64_t) { numbers[n] = any ? least : team.size(); });
   });
   launch(dev, 2, Dim3(16, 4), [=] KERNEL() {
-    const float sum = block_sum(1.0f) + block_max(2.0f);
-    if (threadIdx.x + threadIdx.y == 0) numbers[blockIdx.x] = sum + warp_max(1.0f) * 0;
+    const float sum = block_sum(1.0f) + block_max(2.0f) + warp_sum(1.0f) + warp_max(1.0f);
+    if (threadIdx.x + threadIdx.y == 0) numbers[blockIdx.x] = sum;
   });
 }
 
@@ -147,7 +148,7 @@ static void pairwise_ops(Device& dev, bool) {
   Array<float> x(1, 9, 7), y(1, 11, 7), out(1, 9, 11), d_x(1, 9, 7), d_y(1, 11, 7);
   pairwise_l1<float>(dev, x.in(), y.in(), out.view);
   pairwise_l1_grad<float>(dev, x.in(), y.in(), out.in(), d_x.view, d_y.view);
-  for (double p : {2.0, 3.0, HUGE_VAL}) {
+  for (double p : {2.0, 3.0, double{INFINITY}}) {
     pairwise_lp<float>(dev, x.in(), y.in(), out.view, p);
     pairwise_lp_grad<float>(dev, x.in(), y.in(), out.in(), out.in(), d_x.view, d_y.view, p);
   }
@@ -158,13 +159,18 @@ struct Named {
   void (*run)(Device&, bool);
 };
 #define NAMED(kernel) {#kernel, kernel}
-static const Named kKernels[] = {
-    NAMED(missing_barrier),           NAMED(missing_barrier_before_reuse),
-    NAMED(missing_barrier_in_tile),   NAMED(warp_without_barrier),
-    NAMED(race_on_shared_value),      NAMED(histogram_without_atomics),
-    NAMED(divergent_barrier),         NAMED(divergent_barrier_of_team),
-    NAMED(barrier_not_reached_by_all), NAMED(warp_reduction_not_reached_by_all),
-    NAMED(every_loop_shape),          NAMED(pairwise_ops)};
+static const Named kKernels[] = {NAMED(missing_barrier),
+                                 NAMED(missing_barrier_before_reuse),
+                                 NAMED(missing_barrier_in_tile),
+                                 NAMED(warp_without_barrier),
+                                 NAMED(race_on_shared_value),
+                                 NAMED(histogram_without_atomics),
+                                 NAMED(divergent_barrier),
+                                 NAMED(divergent_barrier_of_team),
+                                 NAMED(barrier_not_reached_by_all),
+                                 NAMED(warp_reduction_not_reached_by_all),
+                                 NAMED(every_loop_shape),
+                                 NAMED(pairwise_ops)};
 
 }  // namespace nativeops
 

@@ -4,9 +4,9 @@
 
 namespace nativeops {
 
-#define LOOP(name, To, From, expression)                  \
-  void name(const From* __restrict x, To* __restrict y, long n) {  \
-    for (long i = 0; i < n; ++i) y[i] = To(expression);   \
+#define LOOP(name, To, From, expression)                          \
+  void name(const From* __restrict x, To* __restrict y, long n) { \
+    for (long i = 0; i < n; ++i) y[i] = To(expression);           \
   }
 
 LOOP(exps, float, float, exp(x[i]))

@@ -10,10 +10,10 @@ GRADIENT = 4  # subtract, sign, add twice
 
 
 def vector_rate(mix: int) -> tuple[float, int]:
-    """Vector instructions a second on all threads in one of the mixes above, and their float32 numbers.
+    """Vector instructions a second, in one of the mixes above, and float32 numbers in a vector.
 
-    They run on registers alone, in enough independent chains to hide every latency. Both are 0
-    where the kernels in use have no vectors of their own.
+    They run on all threads and on registers alone, in enough independent chains to hide every
+    latency. Both are 0 where the kernels in use have no vectors of their own.
     """
     rate, lanes = extension().vector_rate(mix)
     return rate, lanes

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, log, log1p, tanh and sigmoid for float and double without branches, tables or calls. Denormals,
-// infinities, NaN and -0 are right. The polynomials are minimax fits (Remez, 2026-11); their errors
-// are below 2^-31 in float and 2^-61 in double, relative to the term that they complete.
+// exp, log, log1p, tanh and sigmoid for float and double without branches, tables or calls.
+// Denormals, infinities, NaN and -0 are right. The polynomials are minimax fits (Remez, 2026-11);
+// their errors are below 2^-31 in float and 2^-61 in double, relative to the term that they
+// complete.
 #pragma once
 #include <cstdint>
 #include <limits>

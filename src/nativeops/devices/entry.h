@@ -16,9 +16,10 @@ namespace nativeops {
 template <class T, int N>
 View<T, N> view_of(const NativeopsTensor& tensor) {
   View<T, N> view;
-  view.data = tensor.data == nullptr ? nullptr
-                                     : reinterpret_cast<T*>(static_cast<char*>(tensor.data) +
-                                                            static_cast<int64_t>(tensor.byte_offset));
+  view.data = tensor.data == nullptr
+                  ? nullptr
+                  : reinterpret_cast<T*>(static_cast<char*>(tensor.data) +
+                                         static_cast<int64_t>(tensor.byte_offset));
   for (int axis = 0; axis < N; ++axis) {
     view.size_[axis] = tensor.shape[axis];
     view.stride_[axis] = tensor.strides[axis];

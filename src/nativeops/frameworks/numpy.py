@@ -42,9 +42,8 @@ class NumPy:
 
 def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """One call with all that the fast path leaves out: errors, `out=`, `want=`, rare dtypes."""
-    options = dict(kwargs)
-    out, want = options.pop("out", None), options.pop("want", None)
-    arrays, attributes = op.bind(args, options)
+    declared, out, want = op.split(kwargs)
+    arrays, attributes = op.bind(args, declared)
     described = given(op, framework, arrays)
     solution = op.check(described, ["cpu"] * len(arrays), attributes)
     define(op)

@@ -4,28 +4,42 @@
 Two overloads serve one op. `default` is what compilers, exporters and transforms see; it has an
 Autograd kernel of ours that is also right under `torch.func`. `no_grad` has none and is taken when
 eager code needs no gradient, or from inside the gradient's own function: it costs half as much.
+
+Importing this file registers all built-in ops, so that saved programs that contain them load.
 """
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C import _functorch  # type: ignore[attr-defined]
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from nativeops.call import Op, given
-from nativeops.errors import ArgumentError, DeviceError, GradientError, NativeOpsError, message
+from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message
 from nativeops.frameworks.torch_gradient import autograd_kernel, make_function
 from nativeops.frameworks.torch_vmap import vmap_rule
 from nativeops.library import define, extension, missing_kernel
+from nativeops.registry import ops
 
 SPACE = "nativeops"
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
+_MISSING = object()
 
 _library = torch.library.Library(SPACE, "FRAGMENT")
 _handles: dict[str, "Handle"] = {}
+_registering = threading.RLock()
+
+# A call of a tiny op takes as long as fifteen look-ups of these.
+_is_grad_enabled = torch.is_grad_enabled
+_any_requires_grad = torch._C._any_requires_grad  # type: ignore[attr-defined]
+_transforms_active = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined]
+_number_of_modes = torch._C._len_torch_dispatch_stack
+_autocast_enabled = torch._C._is_any_autocast_enabled
+_tracing_state = torch._C._get_tracing_state
 
 
 class Torch:
@@ -47,31 +61,27 @@ class Torch:
         handle = _handles.get(op.name)
         if handle is None or handle.op is not op:
             handle = connect(op)
-        if torch.compiler.is_compiling():
+        if is_dynamo_compiling():
             values = handle.arrange(args, kwargs)
             return handle.collect(handle.full(*values), values)
         try:
-            values = args if handle.plain and not kwargs else handle.arrange(args, kwargs)
-            if _watched():
+            values = handle.arrange(args, kwargs) if kwargs or not handle.plain else args
+            if (
+                _transforms_active()
+                or _number_of_modes()
+                or _autocast_enabled()
+                or forward_ad._current_level >= 0
+                or _tracing_state() is not None
+            ):
+                # Something transforms or records what runs: it must see the whole op.
                 result = handle.full(*values)
-            elif torch.is_grad_enabled() and torch._C._any_requires_grad(*values):  # type: ignore[attr-defined]
-                result = handle.function.apply(handle.raw, *values)
+            elif _is_grad_enabled() and _any_requires_grad(*values):
+                result = handle.apply(handle.raw, *values)
             else:
                 result = handle.raw(*values)
         except (RuntimeError, TypeError, IndexError) as error:
             raise _explain(op, args, kwargs, error) from None
-        return result if handle.plain else handle.collect(result, values)
-
-
-def _watched() -> bool:
-    """Whether something transforms or records what runs, so that it must see the whole op."""
-    return bool(
-        torch._C._are_functorch_transforms_active()  # type: ignore[attr-defined]
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._is_any_autocast_enabled()
-        or forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
-    )
+        return result if handle.single else handle.collect(result, values)
 
 
 class Handle:
@@ -81,20 +91,28 @@ class Handle:
         define(op)
         self.op = op
         signature = op.signature
-        self.plain = not (signature.attributes or signature.selective or len(signature.outputs) > 1)
+        self.n_inputs = len(signature.inputs)
+        self.plain = not (signature.attributes or signature.selective)
+        self.single = op.result is None
+        # What `arrange` and `collect` need of the declaration, without its objects.
+        self.numbers = [
+            (a.name, a.type, a.choices, _MISSING if a.required else a.default, a.low, a.high)
+            for a in signature.attributes
+        ]
+        self.masks = {None: op.wanted(None)}
+        self.shown = [0 if spec.kept else 1 << bit for bit, spec in enumerate(signature.outputs)]
         version = op.version
         self.full = self._register(f"{op.name}.{version}" if version else op.name)
-        self.raw = self._register(f"{op.name}.no_grad{version}")
-        self.function = make_function(op)
-        name = f"{SPACE}::{self.full._schema.name.partition('::')[2]}"
-        name += f".{self.full._overloadname}" if version else ""
-        _library.impl(
-            name.partition("::")[2], autograd_kernel(self), "Autograd", with_keyset=True
-        )
-        torch.library.register_vmap(name, vmap_rule(self), lib=_library)
+        self.raw = self._register(f"{op.name}.no_grad{version}")._op
+        self.apply = make_function(op, self.outputs).apply
+        name = f"{op.name}.{version}" if version else op.name
+        _library.impl(name, autograd_kernel(self), "Autograd", with_keyset=True)
+        torch.library.register_vmap(f"{SPACE}::{name}", vmap_rule(self), lib=_library)
         if op.autocast == "float32":
             for device in ("cpu", "cuda"):
-                torch.library.register_autocast(name, device, torch.float32, lib=_library)
+                torch.library.register_autocast(
+                    f"{SPACE}::{name}", device, torch.float32, lib=_library
+                )
 
     def _register(self, name: str) -> Any:
         _library.define(name + self._schema(), tags=_TAGS)
@@ -113,59 +131,93 @@ class Handle:
         gives = "Tensor" if n == 1 else f"({', '.join(['Tensor'] * n)})"
         return f"({', '.join(takes)}) -> {gives}"
 
-    def arrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def arrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """The arguments in the order of the schema."""
-        options = dict(kwargs)
-        want = options.pop("want", None)
-        if "out" in options:
+        values = [*args]
+        found = 0
+        for name, kind, choices, default, low, high in self.numbers:
+            value = kwargs.get(name, _MISSING)
+            if value is _MISSING:
+                value = default
+            else:
+                found += 1
+            if choices:
+                value = choices.index(value) if value in choices else _MISSING
+            elif type(value) is not kind or not low <= value <= high:
+                value = _MISSING
+            if value is _MISSING:
+                return self._bind(args, kwargs)
+            values.append(value)
+        if self.op.signature.selective:
+            want = kwargs.get("want")
+            found += want is not None
+            if type(want) is list or want not in self.masks:
+                return self._bind(args, kwargs)
+            values.append(self.masks[want])
+        fits = len(args) == self.n_inputs and found == len(kwargs)
+        return values if fits else self._bind(args, kwargs)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """The same for whatever is written in another way, or wrong."""
+        declared, out, want = self.op.split(kwargs)
+        if out is not None:
             text = "`out` is for NumPy arrays."
             raise ArgumentError(message(self.op.name, text, hint="leave `out` away."))
-        arrays, attributes = self.op.bind(args, options)
+        arrays, attributes = self.op.bind(args, declared)
         numbers = [
             spec.choices.index(attributes[spec.name]) if spec.choices else attributes[spec.name]
             for spec in self.op.signature.attributes
         ]
-        mask = [self.op.wanted(want)] * self.op.signature.selective
-        return (*arrays, *numbers, *mask)
+        if not self.op.signature.selective:
+            return (*arrays, *numbers)
+        mask = self.op.wanted(want)
+        if want is not None:
+            self.masks[tuple(want)] = mask
+        return (*arrays, *numbers, mask)
 
-    def collect(self, result: Any, values: tuple[Any, ...]) -> Any:
+    def collect(self, result: Any, values: Sequence[Any]) -> Any:
         """What the caller gets; outputs that were not made have arrived as empty tensors."""
-        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        if self.op.result is None:
+            return result
         mask = values[-1] if self.op.signature.selective else -1
-        shown = [output if mask >> bit & 1 else None for bit, output in enumerate(outputs)]
-        return self.op.collect(shown)
+        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        return self.op.result(
+            *[output if mask & bit else None for output, bit in zip(outputs, self.shown, strict=True)]
+        )
 
-    def attributes(self, values: tuple[Any, ...]) -> dict[str, Any]:
-        """The attributes by name, from values in the order of the schema."""
-        specs = self.op.signature.attributes
-        numbers = values[len(self.op.signature.inputs) :]
-        return {
-            spec.name: spec.choices[number] if spec.choices else number
-            for spec, number in zip(specs, numbers, strict=False)
-        }
+    def outputs(self, values: Sequence[Any]) -> list[tuple[tuple[Any, ...], torch.dtype]]:
+        """Shape and dtype of each output; raises the errors of wrong arguments."""
+        signature = self.op.signature
+        arrays = values[: self.n_inputs]
+        numbers = zip(signature.attributes, values[self.n_inputs :], strict=False)
+        attributes = {a.name: a.choices[n] if a.choices else n for a, n in numbers}
+        described = given(self.op, framework, arrays)
+        solution = self.op.check(described, [str(array.device) for array in arrays], attributes)
+        return [
+            (
+                signature.output_shape(spec, solution),
+                getattr(torch, signature.output_dtype(spec, solution)),
+            )
+            for spec in signature.outputs
+        ]
 
     def _fake(self, *values: Any) -> Any:
         """The outputs without their numbers, for tensors without memory and symbolic sizes."""
-        op, signature = self.op, self.op.signature
-        arrays = values[: len(signature.inputs)]
-        described = given(op, framework, arrays)
-        devices = [str(array.device) for array in arrays]
-        solution = op.check(described, devices, self.attributes(values))
-        mask = values[-1] if signature.selective else -1
-        outputs = []
-        for bit, spec in enumerate(signature.outputs):
-            shape = op.signature.output_shape(spec, solution) if mask >> bit & 1 else (0,)
-            dtype = getattr(torch, signature.output_dtype(spec, solution))
-            outputs.append(arrays[0].new_empty(shape, dtype=dtype))
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        mask = values[-1] if self.op.signature.selective else -1
+        made = tuple(
+            values[0].new_empty(shape if mask >> bit & 1 else (0,), dtype=dtype)
+            for bit, (shape, dtype) in enumerate(self.outputs(values))
+        )
+        return made if len(made) > 1 else made[0]
 
 
 def connect(op: Op[Any]) -> Handle:
     """Register an op with PyTorch; once per op."""
-    known = _handles.get(op.name)
-    if known is None or known.op is not op:
-        known = _handles[op.name] = Handle(op)
-    return known
+    with _registering:
+        known = _handles.get(op.name)
+        if known is None or known.op is not op:
+            known = _handles[op.name] = Handle(op)
+        return known
 
 
 # PyTorch's compiler runs this function while it traces, instead of tracing into it.
@@ -178,8 +230,7 @@ def _explain(
     """The error that says in the op's own words what PyTorch refused."""
     if isinstance(error, NativeOpsError):
         return error
-    options = {name: value for name, value in kwargs.items() if name != "want"}
-    arrays, attributes = op.bind(args, options)
+    arrays, attributes = op.bind(args, op.split(kwargs)[0])
     described = given(op, framework, arrays)
     devices = [str(array.device) for array in arrays]
     for array, one in zip(arrays, described, strict=True):
@@ -202,9 +253,7 @@ def _explain(
     return error
 
 
-def no_forward_mode(op: Op[Any]) -> GradientError:
-    """The error for forward-mode differentiation."""
-    return GradientError(op.no_forward_mode)
-
-
 framework = Torch()
+for _op in ops():
+    if _op.built_in:
+        connect(_op)

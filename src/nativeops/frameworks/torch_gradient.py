@@ -6,6 +6,8 @@ zeros in forward mode (pytorch#168393, #170834). So each op has an Autograd kern
 on the base class that PyTorch itself uses for one level of a transform.
 """
 
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,86 +22,129 @@ from nativeops.signature import VARIABLES
 if TYPE_CHECKING:
     from nativeops.frameworks.torch import Handle
 
+_FLOATS = VARIABLES["Float"]
 _AFTER = torch._C._after_autograd_keyset  # type: ignore[attr-defined]
-_FLOATS = (*VARIABLES["Float"], "Float", "Float32", "Float64")
+_transforms_active = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined]
+_any_requires_grad = torch._C._any_requires_grad  # type: ignore[attr-defined]
 
 
-def make_function(op: Op[Any]) -> Any:
-    """The autograd function of an op: ``apply(compute, *values in the order of the schema)``."""
-    signature = op.signature
-    n_inputs = len(signature.inputs)
-    kept = [bit for bit, spec in enumerate(signature.outputs) if spec.kept]
-    all_kept = sum(1 << bit for bit in kept)
+def make_function(op: Op[Any], describe: Callable[..., Sequence[Any]]) -> Any:
+    """The autograd function of an op: ``apply(compute, *values in the order of the schema)``.
+
+    All that does not depend on the values is worked out here, once: what to keep is picked by
+    position, and so are the arguments of the gradient rule.
+    """
+    inputs, outputs, attributes = (
+        [spec.name for spec in specs]
+        for specs in (op.signature.inputs, op.signature.outputs, op.signature.attributes)
+    )
+    n_inputs, single = len(inputs), len(outputs) == 1
+    kept = [bit for bit, spec in enumerate(op.signature.outputs) if spec.kept]
+    kept_mask = sum(1 << bit for bit in kept)
+    names = [name for name in op.gradient_names if name in inputs or name in outputs]
+    pick_saved = _picker([*inputs, *outputs], names)
+    known = [*names, *attributes, *(f"d_{name}" for name in outputs), "needs"]
+    pick_arguments = _picker(known, op.gradient_names)
+    words = [(i, spec.choices) for i, spec in enumerate(op.signature.attributes) if spec.choices]
+    asked = [bit for bit, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
+    floats = [i + 1 for i, spec in enumerate(op.signature.inputs) if spec.dtypes[0] in _FLOATS]
+    needs_of: dict[tuple[bool, ...], tuple[str, ...]] = {}  # grows to the patterns that occur
 
     class Function(_SingleLevelFunction):
         @staticmethod
         def forward(ctx: Any, compute: Any, *values: Any) -> Any:
             if kept:
-                values = (*values[:-1], values[-1] | all_kept)
-            if torch._C._are_functorch_transforms_active():  # type: ignore[attr-defined]
+                values = (*values[:-1], values[-1] | kept_mask)
+            if _transforms_active():
                 # Without this the inner level of a second `grad` would see constants.
                 with torch.enable_grad():
                     result = compute(*values)
             else:
                 result = compute(*values)
-            outputs = result if isinstance(result, tuple) else (result,)
-            _save(op, ctx, values, outputs)
-            if kept:
-                ctx.mark_non_differentiable(*(outputs[bit] for bit in kept))
-            ctx.set_materialize_grads(False)
+            arrays = values[:n_inputs]
+            if single:
+                ctx.save_for_backward(*pick_saved((*arrays, result)))
+            else:
+                ctx.save_for_backward(*pick_saved((*arrays, *result)))
+                _several(ctx, values, result)
+            if attributes:
+                ctx.numbers = values[n_inputs : n_inputs + len(attributes)]
             return result
 
         @staticmethod
         def backward(ctx: Any, *d_outputs: Any) -> Any:
-            needs = tuple(
-                f"d_{spec.name}"
-                for spec, need in zip(signature.inputs, ctx.needs_input_grad[1:], strict=False)
-                if need
+            if op.gradient_rule is None:
+                raise GradientError(op.no_gradient)
+            pattern = ctx.needs_input_grad
+            needs = needs_of.get(pattern)
+            if needs is None:
+                needed = [f"d_{name}" for name, need in zip(inputs, pattern[1:], strict=False) if need]
+                needs = needs_of[pattern] = tuple(needed)
+            if not single:
+                d_outputs = _filled(ctx, d_outputs)
+            numbers = ctx.numbers if attributes else ()
+            if words:
+                numbers = _spelt(numbers)
+            gradients = op.gradient_rule(
+                *pick_arguments((*ctx.saved_tensors, *numbers, *d_outputs, needs))
             )
-            known = dict(ctx.rest) | {"needs": needs}
-            known.update(zip(ctx.names, ctx.saved_tensors, strict=True))
-            for spec, d_output, like in zip(signature.outputs, d_outputs, ctx.like, strict=True):
-                if f"d_{spec.name}" in op.gradient_names:
-                    shape, options = like
-                    zero = torch.zeros(shape, **options) if d_output is None else d_output
-                    known[f"d_{spec.name}"] = zero
-            gradients = iter(op.differentiate(known))
-            result: list[Any] = [None] * len(ctx.needs_input_grad)
-            for i, spec in enumerate(signature.inputs):
-                if spec.kind in _FLOATS:
-                    gradient = next(gradients)
-                    if f"d_{spec.name}" in needs:
-                        result[i + 1] = gradient.sum_to_size(ctx.shapes[i])
+            if not isinstance(gradients, tuple):
+                gradients = (gradients,)
+            # Where an input was broadcast, PyTorch sums its gradient to its shape.
+            result = [None] * len(pattern)
+            for place, gradient in zip(floats, gradients, strict=True):
+                result[place] = gradient
             return tuple(result)
 
-    def _save(op: Op[Any], ctx: Any, values: Any, outputs: Any) -> None:
-        tensors = dict(zip((s.name for s in signature.inputs), values[:n_inputs], strict=True))
-        tensors |= dict(zip((s.name for s in signature.outputs), outputs, strict=True))
-        ctx.names = [name for name in op.gradient_names if name in tensors]
-        ctx.save_for_backward(*(tensors[name] for name in ctx.names))
-        ctx.shapes = [value.shape for value in values[:n_inputs]]
-        ctx.like = [(o.shape, {"dtype": o.dtype, "device": o.device}) for o in outputs]
-        ctx.rest = [
-            (spec.name, spec.choices[value] if spec.choices else value)
-            for spec, value in zip(signature.attributes, values[n_inputs:], strict=False)
-        ]
+    def _several(ctx: Any, values: Any, results: Any) -> None:
+        ctx.mark_non_differentiable(*(results[bit] for bit in kept))
+        # PyTorch would fill in zeros for all outputs; most of them nobody reads.
+        ctx.set_materialize_grads(False)
+        if asked:
+            mask = values[-1] if op.signature.selective else -1
+            made = all(mask >> bit & 1 for bit in asked)
+            like = [(one.shape, one.dtype) for one in results] if made else describe(values)
+            ctx.like = [like[bit] for bit in asked]
+            ctx.device = results[0].device
+
+    def _filled(ctx: Any, d_outputs: Any) -> list[Any]:
+        filled = list(d_outputs)
+        for bit, (shape, dtype) in zip(asked, ctx.like if asked else (), strict=True):
+            if filled[bit] is None:
+                filled[bit] = torch.zeros(shape, dtype=dtype, device=ctx.device)
+        return filled
+
+    def _spelt(numbers: Any) -> list[Any]:
+        spelt = list(numbers)
+        for i, choices in words:
+            spelt[i] = choices[spelt[i]]
+        return spelt
 
     Function.__name__ = Function.__qualname__ = f"{op.name}_function"
     return Function
 
 
+def _picker(known: Sequence[str], wanted: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that picks from a tuple, ordered as `known`, what stands in `wanted`."""
+    places = [known.index(name) for name in wanted]
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: tuple(values[place] for place in places)
+
+
 def autograd_kernel(handle: "Handle") -> Any:
     """The op's kernel for the Autograd dispatch key."""
-    op = handle.op
+    op, apply, redispatch = handle.op, handle.apply, handle.full.redispatch
+    is_grad_enabled, below_autograd = torch.is_grad_enabled, torch._C._AutoDispatchBelowAutograd
 
     def kernel(keyset: Any, *values: Any) -> Any:
         def below(*inner: Any) -> Any:
-            with torch._C._AutoDispatchBelowAutograd():
-                return handle.full.redispatch(keyset & _AFTER, *inner)
+            with below_autograd():
+                return redispatch(keyset & _AFTER, *inner)
 
-        needed = torch.is_grad_enabled() and torch._C._any_requires_grad(*values)  # type: ignore[attr-defined]
-        if torch._C._are_functorch_transforms_active():  # type: ignore[attr-defined]
-            level = torch._C._functorch.peek_interpreter_stack()
+        needed = is_grad_enabled() and _any_requires_grad(*values)
+        if _transforms_active():
+            level = _functorch.peek_interpreter_stack()
             if level.key() == _functorch.TransformType.Jvp:
                 raise GradientError(op.no_forward_mode)
             if not needed:
@@ -107,12 +152,12 @@ def autograd_kernel(handle: "Handle") -> Any:
             before = _functorch.get_single_level_autograd_function_allowed()
             _functorch.set_single_level_autograd_function_allowed(True)
             try:
-                return handle.function.apply(below, *values)
+                return apply(below, *values)
             finally:
                 _functorch.set_single_level_autograd_function_allowed(before)
         if forward_ad._current_level >= 0 and any(map(_is_dual, values)):
             raise GradientError(op.no_forward_mode)
-        return handle.function.apply(below, *values) if needed else below(*values)
+        return apply(below, *values) if needed else below(*values)
 
     return kernel
 

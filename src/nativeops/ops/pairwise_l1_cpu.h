@@ -26,13 +26,15 @@ void pairwise_l1(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   pairwise_fold(dev, AbsoluteSum<Accum<T>>(), x, y, out);
 }
 
-// g·sign(x - y), into d_x and out of d_y. Every third row uses fma, the others a product and two
-// additions: that is what keeps the units of Zen4 equally busy, and it rounds the same.
+// g·sign(x - y), into d_x and out of d_y. On CPUs that add apart, two rows of three use a product
+// and two additions instead of two fma: sign, product and fma share units there, and so all are
+// equally busy. It rounds the same.
+template <bool kAddsApart>
 struct SignTerm {
   template <int kRow, bool kX, bool kY, class V, class A>
   void add(V x, V y, const A* g, V& d_x, V& d_y) const {
     const V s = simd::sign(x - y);
-    if constexpr (kX && kY && kRow % 3 != 0) {
+    if constexpr (kAddsApart && kX && kY && kRow % 3 != 0) {
       const V t = simd::mul(s, g);
       d_x = d_x + t;
       d_y = d_y - t;
@@ -48,7 +50,10 @@ struct SignTerm {
 template <class T>
 void pairwise_l1_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, Out<T, 3> d_x,
                       Out<T, 3> d_y) {
-  pairwise_grad(dev, SignTerm(), x, y, d_out, d_x, d_y);
+  if constexpr (NATIVEOPS_LEVEL >= 2) {
+    if (simd::adds_apart()) return pairwise_grad(dev, SignTerm<true>(), x, y, d_out, d_x, d_y);
+  }
+  pairwise_grad(dev, SignTerm<false>(), x, y, d_out, d_x, d_y);
 }
 
 }  // namespace nativeops::tuned

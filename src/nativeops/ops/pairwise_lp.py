@@ -90,6 +90,14 @@ def pairwise_lp_grad(
     return PairwiseLpGrad(terms.sum(-2), -terms.sum(-3))
 
 
+@pairwise_lp_grad.example
+def _(random, given):  # type: ignore[no-untyped-def]
+    x = random.standard_normal((*given["b"], given["n"], given["d"]))
+    y = random.standard_normal((*given["b"], given["m"], given["d"]))
+    out = pairwise_lp.reference(x, y, p=given["p"])
+    return {"x": x, "y": y, "out": out, "d_out": random.standard_normal(out.shape)}
+
+
 @pairwise_lp.gradient
 def _(x, y, out, d_out, p, needs):  # type: ignore[no-untyped-def]
     return pairwise_lp_grad.only(needs)(x, y, out, d_out, p=p)

@@ -88,8 +88,9 @@ def attribute_values(spec: AttributeSpec) -> list[Any]:
     elif spec.type is bool:
         values = [False, True]
     elif spec.type is int:
-        low = 1 if math.isinf(spec.low) else int(spec.low)
-        values = [low, low + 1, low + 2, *([] if math.isinf(spec.high) else [int(spec.high)])]
+        least = 1 if math.isinf(spec.low) else int(spec.low)
+        values = [least, least + 1, least + 2]
+        values += [] if math.isinf(spec.high) else [int(spec.high)]
     else:
         low = 0.5 if math.isinf(spec.low) else spec.low
         values = [low, low + 0.5, low + 2.0, *([] if math.isinf(spec.high) else [spec.high])]
@@ -162,8 +163,8 @@ def _draw(spec: ArraySpec, random: np.random.Generator, shape: tuple[int, ...]) 
 def rounded(values: Any, dtype: str) -> Any:
     """The numbers as the dtype holds them, in float64 where they are floating point."""
     if dtype == "bfloat16":
-        bits = np.asarray(values, np.float32).view(np.uint32)
-        bits = bits + (0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-        return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+        bits = np.asarray(values, np.float32).view(np.uint32).astype(np.int64)
+        upper = bits + (0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        return upper.astype(np.uint32).view(np.float32).astype(np.float64)
     held = np.asarray(values).astype(dtype)
     return held.astype(np.float64) if held.dtype.kind == "f" else held

@@ -43,7 +43,8 @@ struct Kernel {
   }
 
   // Neighbouring threads read neighbouring memory: along k or across it, as the strides say.
-  KERNEL void load(Square s, int64_t k0, A (*a_slice)[kSquare + 1], C (*c_slice)[kSquare + 1]) const {
+  KERNEL void load(Square s, int64_t k0, A (*a_slice)[kSquare + 1],
+                   C (*c_slice)[kSquare + 1]) const {
     const int thread = static_cast<int>(threadIdx.y * kContractSide + threadIdx.x);
     const bool a_along = a.stride(2) <= a.stride(1), c_along = c.stride(1) <= c.stride(2);
     for (int e = thread; e < kSlice * kSquare; e += kThreads) {
@@ -75,8 +76,7 @@ struct Kernel {
       sync();
       const int steps = static_cast<int>(min2<int64_t>(kSlice, a.size(2) - k0));
       for (int k = 0; k < steps; ++k) {
-        for_own(s, [&](int i, int j, int64_t, int64_t, bool inside) {
-          if (!inside) return;
+        for_own(s, [&](int i, int j, int64_t, int64_t, bool) {
           const A left = a_slice[k][ty + i * kContractSide];
           const C right = c_slice[k][tx + j * kContractSide];
           sum[i][j] = fold.fold(sum[i][j], static_cast<Acc>(term(left, right, here[i][j])));
@@ -93,9 +93,9 @@ struct Kernel {
   template <class F>
   KERNEL void for_own(Square s, F f) const {
     const int64_t row = s.row + threadIdx.y, col = s.col + threadIdx.x;
-#pragma unroll
+    NATIVEOPS_UNROLL
     for (int i = 0; i < kPer; ++i) {
-#pragma unroll
+      NATIVEOPS_UNROLL
       for (int j = 0; j < kPer; ++j) {
         const int64_t r = row + i * kContractSide, c = col + j * kContractSide;
         f(i, j, r, c, r < out.size(1) && c < out.size(2));

@@ -22,7 +22,8 @@ class PerThread {
   T values_[kTile / kTileThreads];
 };
 
-// The tile of kTile x kTile elements that begins at (batch, row, col). It may reach beyond the view.
+// The tile of kTile x kTile elements that begins at (batch, row, col). It may reach beyond the
+// view.
 struct Block {
   int64_t batch, row, col;
 
@@ -30,7 +31,7 @@ struct Block {
   template <class F>
   KERNEL void each(F f) const {
     const int first = static_cast<int>(threadIdx.y), c = static_cast<int>(threadIdx.x);
-#pragma unroll
+    NATIVEOPS_UNROLL
     for (int r = 0; r < kTile; r += kTileThreads) f(r + first, c);
   }
 #if defined(NATIVEOPS_CPU_THREADS)
@@ -58,7 +59,8 @@ struct TileKernel {
 // f(block) for every tile of the last two axes of a view.
 template <class T, class F>
 void for_each_tile(Device& dev, View<T, 3> view, F f) {
-  const int64_t rows = (view.size(1) + kTile - 1) / kTile, cols = (view.size(2) + kTile - 1) / kTile;
+  const int64_t rows = (view.size(1) + kTile - 1) / kTile,
+                cols = (view.size(2) + kTile - 1) / kTile;
   const TileKernel<F> kernel{f, rows, cols, view.size(0) * rows * cols};
   const unsigned grid = static_cast<unsigned>(min2(kernel.tiles, kMaxGrid));
   launch(dev, grid, Dim3(kTile, kTileThreads), kernel);

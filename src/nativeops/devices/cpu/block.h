@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 
+#include "nativeops/devices/atomic.h"
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/math.h"
 
@@ -43,8 +44,8 @@ void launch(Device& dev, Dim3 grid, Dim3 /*block*/, F kernel) {
   });
 }
 
-// `for (int64_t i : range(n))` gives every i in [0, n) to one thread of a grid in x: to each block a
-// contiguous part here, which vectorises, and to each thread of CUDA a stride.
+// `for (int64_t i : range(n))` gives every i in [0, n) to one thread of a grid in x: to each block
+// a contiguous part here, which vectorises, and to each thread of CUDA a stride.
 struct Range {
   struct Iterator {
     int64_t i;
@@ -78,13 +79,5 @@ template <class T>
 T block_max(T value) {
   return value;
 }
-
-template <class T>
-T atomic_add(T* target, T value) {
-  return __atomic_fetch_add(target, value, __ATOMIC_RELAXED);
-}
-inline int atomicAdd(int* target, int value) { return atomic_add(target, value); }
-inline unsigned atomicAdd(unsigned* target, unsigned value) { return atomic_add(target, value); }
-inline int64_t atomicAdd(int64_t* target, int64_t value) { return atomic_add(target, value); }
 
 }  // namespace nativeops

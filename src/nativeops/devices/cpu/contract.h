@@ -28,7 +28,7 @@ struct Row {
 template <int Steps, class Acc, class A, class C, class At, class Term, class Fold>
 inline void fold_two_rows(Row<Acc, A, At> x, Row<Acc, A, At> y, const C* __restrict panel, int cols,
                           Term term, Fold fold) {
-  Acc *__restrict x_sum = x.sum, *__restrict y_sum = y.sum;
+  Acc* __restrict x_sum = x.sum, * __restrict y_sum = y.sum;
   NATIVEOPS_IVDEP
   for (int j = 0; j < cols; ++j) {
     Acc x_j = x_sum[j], y_j = y_sum[j];

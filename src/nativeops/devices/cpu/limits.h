@@ -48,8 +48,8 @@ double vectors_per_second(Device& dev) {
     simd::Vec<float> a[kChains], b[kChains];
     simd::unroll<kChains>([&](auto i) __attribute__((always_inline)) { a[i] = b[i] = x; });
     for (int64_t round = 0; round < kRounds; ++round) {
-      simd::unroll<kChains>([&](auto i)
-                                __attribute__((always_inline)) { one_vector<kMix, i>(x, g, a[i], b[i]); });
+      simd::unroll<kChains>(
+          [&](auto i) __attribute__((always_inline)) { one_vector<kMix, i>(x, g, a[i], b[i]); });
     }
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

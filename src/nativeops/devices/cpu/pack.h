@@ -36,15 +36,14 @@ class Scratch {
   std::optional<Workspace<A>> many_;
 };
 
-// A block of a matrix, packed: rows of `width` numbers (whole vectors), zeros where `from` ends.
+// A block of a matrix, packed: its rows `width` numbers apart, zeros up to a whole vector.
 template <class A, class T>
 void pack_rows(View<const T, 2> from, A* to, int64_t width) {
   constexpr int64_t n = simd::kLanes<A>;
   const int64_t cols = from.size(1);
   for (int64_t r = 0; r < from.size(0); ++r) {
-    for (int64_t c = 0; c < width; c += n) {
-      const int64_t count = std::clamp<int64_t>(cols - c, 0, n);
-      simd::store(to + r * width + c, simd::load(&from(r, 0) + c, count));
+    for (int64_t c = 0; c < cols; c += n) {
+      simd::store(to + r * width + c, simd::load(&from(r, 0) + c, cols - c));
     }
   }
 }
@@ -56,7 +55,7 @@ void pack_columns(View<const T, 2> from, A* to, int64_t width) {
   const int64_t rows = from.size(0), cols = from.size(1);
   for (int64_t r0 = 0; r0 < rows; r0 += n) {
     const int64_t height = std::min(n, rows - r0);
-    for (int64_t c0 = 0; c0 < width; c0 += n) {
+    for (int64_t c0 = 0; c0 < cols; c0 += n) {
       simd::Vec<A> tile[n];
       for (int64_t c = 0; c < n; ++c) {
         tile[c] = c0 + c < cols ? simd::load(&from(r0, c0 + c), height) : simd::zero<A>();
@@ -73,8 +72,9 @@ template <class A, class T>
 void pack(View<const T, 2> from, A* to, int64_t width) {
   if (from.stride(1) == 1) return pack_rows(from, to, width);
   if (from.stride(0) == 1) return pack_columns(from, to, width);
+  const int64_t padded = round_up(from.size(1), simd::kLanes<A>);
   for (int64_t r = 0; r < from.size(0); ++r) {
-    for (int64_t c = 0; c < width; ++c) {
+    for (int64_t c = 0; c < padded; ++c) {
       to[r * width + c] = c < from.size(1) ? static_cast<A>(from(r, c)) : A(0);
     }
   }

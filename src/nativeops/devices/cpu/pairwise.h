@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // out[b,i,j] = fold over k of x[b,i,k] and y[b,j,k], blocked like a matrix product: lanes along j,
-// kRows x kVecs sums in registers, a panel of y in the second-level cache, a strip of x in the first.
+// kRows x kVecs sums in registers, a block of y in the second-level cache, a strip of x in the
+// first. The kernel's loop is nothing but the formula: measured in benchmarks/NOTES.md.
 #pragma once
 #include "nativeops/devices/cpu/pack.h"
 
@@ -47,7 +48,7 @@ void pairwise_kernel(Fold fold, const A* x, const A* y, int64_t depth, Sums<A> s
   }
   each([&](int r, int v, auto& s) __attribute__((always_inline)) {
     A* to = sums.data + r * sums.width + v * n;
-    const int64_t count = std::min<int64_t>(n, cols - v * n);
+    const int64_t count = cols - v * n;
     simd::store(to, sums.more ? fold.join(simd::load(to, count), s) : s, count);
   });
 }
@@ -73,26 +74,40 @@ void pairwise_strip(Fold fold, const A* x, int64_t rows, const A* y, int64_t dep
   }
 }
 
-// One task: a block of the result. The sum over k goes in parts of kDepth, added in order.
+// The depth in parts of about one length, at most kDepth.
+template <class A>
+int64_t depth_step(int64_t depth) {
+  const int64_t parts = std::max<int64_t>(1, ceil_div(depth, PairwiseBlock<A>::kDepth));
+  return std::max<int64_t>(1, ceil_div(depth, parts));
+}
+
+// y by panels of kWidth of its rows, each panel by k.
+template <class A, class T>
+void pack_panels(In<T, 2> y, A* to) {
+  constexpr int64_t width = PairwiseBlock<A>::kWidth;
+  for (int64_t j = 0; j < y.size(0); j += width) {
+    pack(transpose(part(y, j, width, 0, y.size(1))), to + j * y.size(1), width);
+  }
+}
+
+// One task: a block of the result. The sum over k goes in parts, added in order.
 template <class Fold, class A, class T>
 void pairwise_block(Device& dev, Fold fold, In<T, 2> x, In<T, 2> y, Out<T, 2> out) {
   using Block = PairwiseBlock<A>;
   const int64_t rows = out.size(0), cols = out.size(1), depth = x.size(1);
   const int64_t padded = round_up(cols, Block::kWidth);
+  const int64_t step = depth_step<A>(depth);
   const bool direct = std::is_same_v<A, T> && out.stride(1) == 1;
   alignas(64) A strip[Block::kRows * Block::kStripWidth];
-  Scratch<A, 4096> panels(dev, padded * std::min(depth, Block::kDepth));
+  Scratch<A, 4096> panels(dev, padded * step);
   Scratch<A, 2048> packed(dev, direct ? 0 : rows * padded);
   Sums<A> sums{packed.data(), padded, false};
   if constexpr (std::is_same_v<A, T>) {
     if (direct) sums = {out.data, out.stride(0), false};
   }
-  for (int64_t k = 0; k == 0 || k < depth; k += Block::kDepth) {
-    const int64_t part_depth = std::min(depth - k, Block::kDepth);
-    for (int64_t j = 0; j < cols; j += Block::kWidth) {
-      const auto panel = transpose(part(y, j, Block::kWidth, k, part_depth));
-      pack(panel, panels.data() + j * part_depth, Block::kWidth);
-    }
+  for (int64_t k = 0; k == 0 || k < depth; k += step) {
+    const int64_t part_depth = std::min(depth - k, step);
+    pack_panels(part(y, 0, cols, k, part_depth), panels.data());
     sums.more = k > 0;
     for (int64_t i = 0; i < rows; i += Block::kRows) {
       const auto x_part = part(x, i, Block::kRows, k, part_depth);
@@ -107,12 +122,12 @@ void pairwise_block(Device& dev, Fold fold, In<T, 2> x, In<T, 2> y, Out<T, 2> ou
 }
 
 // How a result is cut into blocks: by its sizes alone, so that they are the same for any number of
-// threads. About 16 columns of blocks and 64 blocks, unless that makes them too small or too large.
+// threads. About 8 columns of blocks and 64 blocks, unless that makes them too small or too large.
 template <class A, class T>
 void pairwise_fold_blocks(const View<T, 3>& out, int64_t& rows, int64_t& cols) {
   using Block = PairwiseBlock<A>;
   const int64_t n_batch = out.size(0), n = out.size(1), m = out.size(2);
-  cols = std::clamp(round_up(n_batch * m / 16, Block::kWidth), Block::kWidth, Block::kCols);
+  cols = std::clamp(round_up(n_batch * m / 8, Block::kWidth), Block::kWidth, Block::kCols);
   const bool packed = !std::is_same_v<A, T> || out.stride(2) != 1;
   const int64_t most = packed ? 128 : Block::kMaxRows;
   rows = std::clamp<int64_t>(n_batch * n * ceil_div(m, cols) / 64, 96, most);

@@ -11,9 +11,9 @@ template <class A>
 struct GradBlock {
   static constexpr int kVecs = NATIVEOPS_LEVEL >= 2 ? 2 : 1;
   static constexpr int kRows = NATIVEOPS_LEVEL >= 2 ? 6 : 4;
-  static constexpr int64_t kWidth = kVecs * simd::kLanes<A>;  // of a slice of k
-  static constexpr int64_t kX = 192, kY = 64;                 // rows of x and of y
-  static constexpr int64_t kSums = (int64_t{16} << 20) / sizeof(A);  // numbers of d_y, at most
+  static constexpr int64_t kWidth = kVecs * simd::kLanes<A>;         // of a slice of k
+  static constexpr int64_t kX = 192, kY = 64;                        // rows of x and of y
+  static constexpr int64_t kSums = (int64_t{24} << 20) / sizeof(A);  // numbers of d_y, at most
 };
 
 // Packed rows of kWidth numbers: x with d_x, y with d_y; and d_out as it lies, rows `stride` apart.
@@ -41,7 +41,7 @@ void pairwise_grad_kernel(Term term, GradOperands<A> at) {
     x[r][v] = simd::load(at.x + r * Block::kWidth + v * n);
     d_x[r][v] = kX ? simd::load(at.d_x + r * Block::kWidth + v * n) : simd::zero<A>();
   });
-  for (int64_t j = 0; j < at.n_y; ++j, ++at.d_out, at.y += Block::kWidth, at.d_y += Block::kWidth) {
+  for (int64_t j = 0; j < at.n_y; ++j, ++at.d_out, at.y += Block::kWidth) {
     simd::unroll<kVecs>([&](auto v) __attribute__((always_inline)) {
       y[v] = simd::load(at.y + v * n);
       d_y[v] = kY ? simd::load(at.d_y + v * n) : simd::zero<A>();
@@ -52,6 +52,7 @@ void pairwise_grad_kernel(Term term, GradOperands<A> at) {
     simd::unroll<kVecs>([&](auto v) __attribute__((always_inline)) {
       if (kY) simd::store(at.d_y + v * n, d_y[v]);
     });
+    if (kY) at.d_y += Block::kWidth;
   }
   each([&](auto r, auto v) __attribute__((always_inline)) {
     if (kX) simd::store(at.d_x + r * Block::kWidth + v * n, d_x[r][v]);
@@ -77,37 +78,47 @@ void pairwise_grad_strip(Term term, GradOperands<A> at, int64_t rows, bool narro
   }
 }
 
-// One task: some rows of x, all rows of y, one slice of k. d_y is packed, and starts at 0.
+// Packed rows `at` of x against the block d_out, whose rows are packed too if they do not lie
+// right.
+template <class Term, bool kX, bool kY, class A, class T>
+void pairwise_grad_block(Term term, GradOperands<A> at, In<T, 2> d_out, bool narrow) {
+  using Block = GradBlock<A>;
+  alignas(64) A packed[Block::kRows * Block::kY];
+  at.n_y = d_out.size(1);
+  for (int64_t i = 0; i < d_out.size(0); i += Block::kRows) {
+    const auto strip = part(d_out, i, Block::kRows, 0, at.n_y);
+    const bool direct = std::is_same_v<A, T> && strip.stride(1) == 1;
+    if constexpr (std::is_same_v<A, T>) at.d_out = strip.data, at.stride = strip.stride(0);
+    if (!direct) {
+      pack(strip, packed, Block::kY);
+      at.d_out = packed, at.stride = Block::kY;
+    }
+    pairwise_grad_strip<Term, kX, kY, Block::kRows>(term, at, strip.size(0), narrow);
+    at.x += Block::kRows * Block::kWidth;
+    if (kX) at.d_x += Block::kRows * Block::kWidth;
+  }
+}
+
+// One task: some rows of x, all rows of y, one slice of k. d_y is packed.
 template <class Term, bool kX, bool kY, class A, class T>
 void pairwise_grad_slice(Term term, In<T, 2> x, In<T, 2> y, In<T, 2> d_out, Out<T, 2> d_x, A* d_y) {
   using Block = GradBlock<A>;
   alignas(64) A x_rows[Block::kX * Block::kWidth], d_x_rows[Block::kX * Block::kWidth];
-  alignas(64) A y_rows[Block::kY * Block::kWidth], d_out_rows[Block::kRows * Block::kY];
-  const int64_t n = x.size(0), m = y.size(0), width = x.size(1);
-  const bool narrow = width <= simd::kLanes<A>;
-  const bool direct = std::is_same_v<A, T> && d_out.stride(1) == 1;
+  alignas(64) A y_rows[Block::kY * Block::kWidth];
+  const int64_t m = y.size(0), width = x.size(1);
   if (kY) std::fill_n(d_y, m * Block::kWidth, A(0));
-  for (int64_t i0 = 0; i0 < n; i0 += Block::kX) {
-    const auto x_part = part(x, i0, Block::kX, 0, width);
+  for (int64_t i = 0; i < x.size(0); i += Block::kX) {
+    const auto x_part = part(x, i, Block::kX, 0, width);
     pack(x_part, x_rows, Block::kWidth);
     if (kX) std::fill_n(d_x_rows, x_part.size(0) * Block::kWidth, A(0));
     for (int64_t j = 0; j < m; j += Block::kY) {
-      const auto y_part = part(y, j, Block::kY, 0, width);
-      pack(y_part, y_rows, Block::kWidth);
-      for (int64_t i = 0; i < x_part.size(0); i += Block::kRows) {
-        const auto d_part = part(d_out, i0 + i, Block::kRows, j, Block::kY);
-        GradOperands<A> at{x_rows + i * Block::kWidth, y_rows,    d_out_rows,
-                           Block::kY,                  d_part.size(1), d_x_rows + i * Block::kWidth,
-                           kY ? d_y + j * Block::kWidth : d_y};
-        if constexpr (std::is_same_v<A, T>) {
-          if (direct) at.d_out = d_part.data, at.stride = d_part.stride(0);
-        }
-        if (!direct) pack(d_part, d_out_rows, Block::kY);
-        const int64_t rows = std::min<int64_t>(Block::kRows, x_part.size(0) - i);
-        pairwise_grad_strip<Term, kX, kY, Block::kRows>(term, at, rows, narrow);
-      }
+      pack(part(y, j, Block::kY, 0, width), y_rows, Block::kWidth);
+      A* d_y_rows = kY ? d_y + j * Block::kWidth : nullptr;
+      const GradOperands<A> at{x_rows, y_rows, nullptr, 0, 0, d_x_rows, d_y_rows};
+      const auto d_part = part(d_out, i, Block::kX, j, Block::kY);
+      pairwise_grad_block<Term, kX, kY>(term, at, d_part, width <= simd::kLanes<A>);
     }
-    if (kX) unpack(d_x_rows, Block::kWidth, part(d_x, i0, Block::kX, 0, width));
+    if (kX) unpack(d_x_rows, Block::kWidth, part(d_x, i, Block::kX, 0, width));
   }
 }
 
@@ -133,14 +144,15 @@ struct GradPlan {
   int64_t slices, pairs, parts, rows, pairs_at_once;
 };
 
-template <class A>
+template <bool kY, class A>
 GradPlan plan_grad(int64_t n_batch, int64_t n, int64_t m, int64_t d) {
   using Block = GradBlock<A>;
   constexpr int64_t kTasks = 32;
   GradPlan plan;
   plan.slices = ceil_div(d, Block::kWidth);
   plan.pairs = n_batch * plan.slices;
-  const int64_t room = std::max<int64_t>(1, Block::kSums / std::max<int64_t>(1, m * Block::kWidth));
+  const int64_t sums = kY ? std::max<int64_t>(1, m * Block::kWidth) : 1;
+  const int64_t room = std::max<int64_t>(1, Block::kSums / sums);
   const int64_t wanted = std::min(kTasks / std::max<int64_t>(1, plan.pairs), n / 48);
   plan.rows = round_up(ceil_div(n, std::clamp<int64_t>(wanted, 1, room)), Block::kRows);
   plan.parts = std::max<int64_t>(1, ceil_div(n, std::max<int64_t>(1, plan.rows)));
@@ -154,9 +166,10 @@ void pairwise_grad_parts(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3
   using A = Accum<T>;
   using Block = GradBlock<A>;
   const int64_t n = x.size(1), m = y.size(1), d = x.size(2), width = Block::kWidth;
-  const GradPlan plan = plan_grad<A>(x.size(0), n, m, d);
+  const GradPlan plan = plan_grad<kY, A>(x.size(0), n, m, d);
   const int64_t sums = m * width, steps = n * m * Block::kVecs;
-  Scratch<A, 4096> d_y_parts(dev, kY ? std::min(plan.pairs_at_once, plan.pairs) * plan.parts * sums : 0);
+  Scratch<A, 4096> d_y_parts(dev,
+                             kY ? std::min(plan.pairs_at_once, plan.pairs) * plan.parts * sums : 0);
   for (int64_t first = 0; first < plan.pairs; first += plan.pairs_at_once) {
     const int64_t pairs = std::min(plan.pairs_at_once, plan.pairs - first);
     parallel_if_large(dev, pairs * plan.parts, pairs * steps, [&](int64_t task) {
@@ -166,7 +179,7 @@ void pairwise_grad_parts(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3
       pairwise_grad_slice<Term, kX, kY, A>(term, part(at(x, b), i, plan.rows, k, width),
                                            part(at(y, b), 0, m, k, width),
                                            part(at(d_out, b), i, plan.rows, 0, m), d_x_part,
-                                           d_y_parts.data() + task * sums);
+                                           kY ? d_y_parts.data() + task * sums : nullptr);
     });
     if (!kY) continue;
     constexpr int64_t kRowsAtOnce = 256;
@@ -183,6 +196,11 @@ void pairwise_grad_parts(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3
 template <class Term, class T>
 void pairwise_grad(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, Out<T, 3> d_x,
                    Out<T, 3> d_y) {
+  // The formula is symmetric: where y is so long that its sums leave room for few tasks, the roles
+  // change.
+  using Block = GradBlock<Accum<T>>;
+  const bool long_y = y.size(1) * Block::kWidth * 8 > Block::kSums && y.size(1) > x.size(1);
+  if (long_y) std::swap(x, y), std::swap(d_x, d_y), d_out = transpose(d_out);
   if (d_x && d_y) return pairwise_grad_parts<Term, true, true>(dev, term, x, y, d_out, d_x, d_y);
   if (d_x) return pairwise_grad_parts<Term, true, false>(dev, term, x, y, d_out, d_x, d_y);
   if (d_y) return pairwise_grad_parts<Term, false, true>(dev, term, x, y, d_out, d_x, d_y);

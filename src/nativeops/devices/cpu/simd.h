@@ -88,23 +88,26 @@ Vec<T> max_unsigned(Vec<T> a, Vec<T> b) {
 #if NATIVEOPS_LEVEL >= 2
 
 // a·b + c, and c - a·b
-inline Vec<float> fma(Vec<float> a, Vec<float> b, Vec<float> c) {
-  return {_mm512_fmadd_ps(a.raw, b.raw, c.raw)};
+template <class T>
+Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
+  if constexpr (sizeof(T) == 4)
+    return {_mm512_fmadd_ps(a.raw, b.raw, c.raw)};
+  else
+    return {_mm512_fmadd_pd(a.raw, b.raw, c.raw)};
 }
-inline Vec<double> fma(Vec<double> a, Vec<double> b, Vec<double> c) {
-  return {_mm512_fmadd_pd(a.raw, b.raw, c.raw)};
-}
-inline Vec<float> fnma(Vec<float> a, Vec<float> b, Vec<float> c) {
-  return {_mm512_fnmadd_ps(a.raw, b.raw, c.raw)};
-}
-inline Vec<double> fnma(Vec<double> a, Vec<double> b, Vec<double> c) {
-  return {_mm512_fnmadd_pd(a.raw, b.raw, c.raw)};
+template <class T>
+Vec<T> fnma(Vec<T> a, Vec<T> b, Vec<T> c) {
+  if constexpr (sizeof(T) == 4)
+    return {_mm512_fnmadd_ps(a.raw, b.raw, c.raw)};
+  else
+    return {_mm512_fnmadd_pd(a.raw, b.raw, c.raw)};
 }
 inline Vec<float> sqrt(Vec<float> a) { return {_mm512_sqrt_ps(a.raw)}; }
 inline Vec<double> sqrt(Vec<double> a) { return {_mm512_sqrt_pd(a.raw)}; }
 
 // -1, 0 or 1; NaN of NaN. Four bits say what becomes of each class of numbers, from the lowest:
-// two of NaN (2: stays NaN), zero (8: 0), one (a: 1), -infinity (9: -1), infinity, below 0, above 0.
+// two of NaN (2: stays NaN), zero (8: 0), one (a: 1), -infinity (9: -1), infinity, below 0, above
+// 0.
 constexpr int64_t kSignOfClass = 0xa9a9a822;
 inline Vec<float> sign(Vec<float> a) {
   const __m512i table = _mm512_set1_epi32(static_cast<int32_t>(kSignOfClass));
@@ -117,36 +120,40 @@ inline Vec<double> sign(Vec<double> a) {
 // The same with one number for every lane: a - *b, a·*b, a·*b + c, c - a·*b. An instruction that
 // spreads a number as it loads it is free, but left alone the compiler loads the number into a
 // register once, and on Zen4 that takes a vector unit (1.3 times the time of a loop, 2026-11).
-inline Vec<float> sub(Vec<float> a, const float* b) {
-  __asm__("vsubps %2%{1to16%}, %1, %0" : "=v"(a.raw) : "v"(a.raw), "m"(*b));
+template <class T>
+Vec<T> sub(Vec<T> a, const T* b) {
+  if constexpr (sizeof(T) == 4) {
+    __asm__("vsubps %2%{1to16%}, %1, %0" : "=v"(a.raw) : "v"(a.raw), "m"(*b));
+  } else {
+    __asm__("vsubpd %2%{1to8%}, %1, %0" : "=v"(a.raw) : "v"(a.raw), "m"(*b));
+  }
   return a;
 }
-inline Vec<double> sub(Vec<double> a, const double* b) {
-  __asm__("vsubpd %2%{1to8%}, %1, %0" : "=v"(a.raw) : "v"(a.raw), "m"(*b));
+template <class T>
+Vec<T> mul(Vec<T> a, const T* b) {
+  if constexpr (sizeof(T) == 4) {
+    __asm__("vmulps %2%{1to16%}, %1, %0" : "=v"(a.raw) : "v"(a.raw), "m"(*b));
+  } else {
+    __asm__("vmulpd %2%{1to8%}, %1, %0" : "=v"(a.raw) : "v"(a.raw), "m"(*b));
+  }
   return a;
 }
-inline Vec<float> mul(Vec<float> a, const float* b) {
-  __asm__("vmulps %2%{1to16%}, %1, %0" : "=v"(a.raw) : "v"(a.raw), "m"(*b));
-  return a;
-}
-inline Vec<double> mul(Vec<double> a, const double* b) {
-  __asm__("vmulpd %2%{1to8%}, %1, %0" : "=v"(a.raw) : "v"(a.raw), "m"(*b));
-  return a;
-}
-inline Vec<float> fma(Vec<float> a, const float* b, Vec<float> c) {
-  __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c.raw) : "v"(a.raw), "m"(*b));
+template <class T>
+Vec<T> fma(Vec<T> a, const T* b, Vec<T> c) {
+  if constexpr (sizeof(T) == 4) {
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c.raw) : "v"(a.raw), "m"(*b));
+  } else {
+    __asm__("vfmadd231pd %2%{1to8%}, %1, %0" : "+v"(c.raw) : "v"(a.raw), "m"(*b));
+  }
   return c;
 }
-inline Vec<double> fma(Vec<double> a, const double* b, Vec<double> c) {
-  __asm__("vfmadd231pd %2%{1to8%}, %1, %0" : "+v"(c.raw) : "v"(a.raw), "m"(*b));
-  return c;
-}
-inline Vec<float> fnma(Vec<float> a, const float* b, Vec<float> c) {
-  __asm__("vfnmadd231ps %2%{1to16%}, %1, %0" : "+v"(c.raw) : "v"(a.raw), "m"(*b));
-  return c;
-}
-inline Vec<double> fnma(Vec<double> a, const double* b, Vec<double> c) {
-  __asm__("vfnmadd231pd %2%{1to8%}, %1, %0" : "+v"(c.raw) : "v"(a.raw), "m"(*b));
+template <class T>
+Vec<T> fnma(Vec<T> a, const T* b, Vec<T> c) {
+  if constexpr (sizeof(T) == 4) {
+    __asm__("vfnmadd231ps %2%{1to16%}, %1, %0" : "+v"(c.raw) : "v"(a.raw), "m"(*b));
+  } else {
+    __asm__("vfnmadd231pd %2%{1to8%}, %1, %0" : "+v"(c.raw) : "v"(a.raw), "m"(*b));
+  }
   return c;
 }
 
@@ -154,24 +161,24 @@ inline __mmask16 first_lanes(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (1 << count) - 1);
 }
 
-// The first `count` lanes only: no other memory is touched. What is not loaded is 0.
-inline Vec<float> load(const float* from, int64_t count) {
+// The first `count` < kLanes lanes: no other memory is touched, and what is not loaded is 0.
+inline Vec<float> load_first(const float* from, int64_t count) {
   return {_mm512_maskz_loadu_ps(first_lanes(count), from)};
 }
-inline Vec<double> load(const double* from, int64_t count) {
+inline Vec<double> load_first(const double* from, int64_t count) {
   return {_mm512_maskz_loadu_pd(static_cast<__mmask8>(first_lanes(count)), from)};
 }
-inline Vec<float> load(const bf16* from, int64_t count) {
+inline Vec<float> load_first(const bf16* from, int64_t count) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first_lanes(count), from));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
-inline Vec<float> load(const f16* from, int64_t count) {
+inline Vec<float> load_first(const f16* from, int64_t count) {
   return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(count), from))};
 }
-inline void store(float* to, Vec<float> a, int64_t count) {
+inline void store_first(float* to, Vec<float> a, int64_t count) {
   _mm512_mask_storeu_ps(to, first_lanes(count), a.raw);
 }
-inline void store(double* to, Vec<double> a, int64_t count) {
+inline void store_first(double* to, Vec<double> a, int64_t count) {
   _mm512_mask_storeu_pd(to, static_cast<__mmask8>(first_lanes(count)), a.raw);
 }
 
@@ -180,17 +187,19 @@ inline bool all_true(Truth truth) { return _mm512_movepi8_mask(truth) == ~__mmas
 
 #else
 
-inline Vec<float> fma(Vec<float> a, Vec<float> b, Vec<float> c) {
-  return {_mm256_fmadd_ps(a.raw, b.raw, c.raw)};
+template <class T>
+Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
+  if constexpr (sizeof(T) == 4)
+    return {_mm256_fmadd_ps(a.raw, b.raw, c.raw)};
+  else
+    return {_mm256_fmadd_pd(a.raw, b.raw, c.raw)};
 }
-inline Vec<double> fma(Vec<double> a, Vec<double> b, Vec<double> c) {
-  return {_mm256_fmadd_pd(a.raw, b.raw, c.raw)};
-}
-inline Vec<float> fnma(Vec<float> a, Vec<float> b, Vec<float> c) {
-  return {_mm256_fnmadd_ps(a.raw, b.raw, c.raw)};
-}
-inline Vec<double> fnma(Vec<double> a, Vec<double> b, Vec<double> c) {
-  return {_mm256_fnmadd_pd(a.raw, b.raw, c.raw)};
+template <class T>
+Vec<T> fnma(Vec<T> a, Vec<T> b, Vec<T> c) {
+  if constexpr (sizeof(T) == 4)
+    return {_mm256_fnmadd_ps(a.raw, b.raw, c.raw)};
+  else
+    return {_mm256_fnmadd_pd(a.raw, b.raw, c.raw)};
 }
 inline Vec<float> sqrt(Vec<float> a) { return {_mm256_sqrt_ps(a.raw)}; }
 inline Vec<double> sqrt(Vec<double> a) { return {_mm256_sqrt_pd(a.raw)}; }
@@ -230,11 +239,11 @@ __m256i first_lanes(int64_t count) {
   return reinterpret_cast<__m256i>(lane < static_cast<Int>(count));
 }
 
-// The first `count` lanes only: no other memory is touched. What is not loaded is 0.
-inline Vec<float> load(const float* from, int64_t count) {
+// The first `count` < kLanes lanes: no other memory is touched, and what is not loaded is 0.
+inline Vec<float> load_first(const float* from, int64_t count) {
   return {_mm256_maskload_ps(from, first_lanes<float>(count))};
 }
-inline Vec<double> load(const double* from, int64_t count) {
+inline Vec<double> load_first(const double* from, int64_t count) {
   return {_mm256_maskload_pd(from, first_lanes<double>(count))};
 }
 template <class Half>
@@ -244,17 +253,17 @@ __m128i load_halves(const Half* from, int64_t count) {
   memcpy(part, from, static_cast<size_t>(count) * sizeof(Half));
   return _mm_load_si128(reinterpret_cast<const __m128i*>(part));
 }
-inline Vec<float> load(const bf16* from, int64_t count) {
+inline Vec<float> load_first(const bf16* from, int64_t count) {
   const __m256i wide = _mm256_cvtepu16_epi32(load_halves(from, count));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))};
 }
-inline Vec<float> load(const f16* from, int64_t count) {
+inline Vec<float> load_first(const f16* from, int64_t count) {
   return {_mm256_cvtph_ps(load_halves(from, count))};
 }
-inline void store(float* to, Vec<float> a, int64_t count) {
+inline void store_first(float* to, Vec<float> a, int64_t count) {
   _mm256_maskstore_ps(to, first_lanes<float>(count), a.raw);
 }
-inline void store(double* to, Vec<double> a, int64_t count) {
+inline void store_first(double* to, Vec<double> a, int64_t count) {
   _mm256_maskstore_pd(to, first_lanes<double>(count), a.raw);
 }
 
@@ -272,6 +281,25 @@ Vec<T> load(const T* from) {
 template <class T>
 void store(T* to, Vec<T> a) {
   memcpy(to, &a.raw, sizeof a.raw);
+}
+
+// As many lanes as there are numbers: all of them, or the first `count`.
+template <class T>
+Vec<Accum<T>> load(const T* from, int64_t count) {
+  if constexpr (sizeof(T) >= 4) {
+    if (count >= kLanes<T>) return load(from);
+  }
+  return load_first(from, count);
+}
+template <class T>
+void store(T* to, Vec<T> a, int64_t count) {
+  count >= kLanes<T> ? store(to, a) : store_first(to, a, count);
+}
+
+// Whether this CPU, as AMD's do, adds in other units than it multiplies in.
+inline bool adds_apart() {
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd");
 }
 
 // Is low <= a <= high in every lane? NaN is not.

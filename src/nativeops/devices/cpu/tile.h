@@ -27,7 +27,8 @@ class PerThread {
   alignas(64) T values_[kTile][kTile];
 };
 
-// The tile of kTile x kTile elements that begins at (batch, row, col). It may reach beyond the view.
+// The tile of kTile x kTile elements that begins at (batch, row, col). It may reach beyond the
+// view.
 struct Block {
   int64_t batch, row, col;
 
@@ -46,7 +47,8 @@ struct Block {
 //   for_each_tile(dev, out, [=] KERNEL(Block block) { SHARED float t[kTile][kTile]; ... });
 template <class T, class F>
 void for_each_tile(Device& dev, View<T, 3> view, F f) {
-  const int64_t rows = (view.size(1) + kTile - 1) / kTile, cols = (view.size(2) + kTile - 1) / kTile;
+  const int64_t rows = (view.size(1) + kTile - 1) / kTile,
+                cols = (view.size(2) + kTile - 1) / kTile;
   dev.parallel(view.size(0) * rows * cols, [&](int64_t i) {
     f(Block{i / (rows * cols), i / cols % rows * kTile, i % cols * kTile});
   });

@@ -12,11 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "nativeops/devices/atomic.h"
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu_threads/barrier.h"
 #include "nativeops/devices/math.h"
 
 #define SHARED alignas(64) static
+#define NATIVEOPS_UNROLL _Pragma("GCC unroll 8")
 
 namespace nativeops {
 
@@ -114,7 +116,8 @@ inline void* shared_scratch() { return debug::running.scratch; }
 
 template <class F>
 void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes = 0) {
-  if (block.count() > debug::kMaxThreads) throw std::runtime_error("a block has at most 1024 threads");
+  if (block.count() > debug::kMaxThreads)
+    throw std::runtime_error("a block has at most 1024 threads");
   std::lock_guard<std::mutex> lock(debug::running.one_launch);
   Workspace<char> scratch = dev.workspace<char>(scratch_bytes);
   debug::running.scratch = scratch.data();
@@ -123,13 +126,5 @@ void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes 
     debug::run_block(kernel, Dim3(x, rest % grid.y, rest / grid.y), block, grid);
   }
 }
-
-template <class T>
-T atomic_add(T* target, T value) {
-  return __atomic_fetch_add(target, value, __ATOMIC_RELAXED);
-}
-inline int atomicAdd(int* target, int value) { return atomic_add(target, value); }
-inline unsigned atomicAdd(unsigned* target, unsigned value) { return atomic_add(target, value); }
-inline int64_t atomicAdd(int64_t* target, int64_t value) { return atomic_add(target, value); }
 
 }  // namespace nativeops

@@ -8,6 +8,7 @@
 #include "nativeops/devices/math.h"
 
 #define SHARED __shared__
+#define NATIVEOPS_UNROLL _Pragma("unroll")
 
 namespace nativeops {
 
@@ -17,7 +18,7 @@ constexpr int64_t kMaxGrid = 0x7fffffff;
 constexpr int kBlockThreads = 256;  // of the loop shapes
 constexpr int kTileThreads = 8;     // rows of threads of a tile; each row has kTile of them
 constexpr int kTile = 32;
-constexpr int kContractSide = 16;  // threads along each axis of a contraction's block
+constexpr int kContractSide = 16;             // threads along each axis of a contraction's block
 constexpr int64_t kScratchBytes = 48 * 1024;  // the shared memory that every device gives a block
 
 __device__ inline void sync() { __syncthreads(); }

@@ -19,7 +19,8 @@ inline void check_cuda(cudaError_t status, const char* what) {
                            cudaGetErrorString(status));
 }
 
-// `count` numbers of device memory, uninitialised, given back to the stream at the end of the scope.
+// `count` numbers of device memory, uninitialised, given back to the stream at the end of the
+// scope.
 template <class T>
 class Workspace {
  public:

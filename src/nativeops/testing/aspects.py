@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold for a case beyond its values: any threads, any instruction set, a given `out`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nativeops import library
+from nativeops.signature import ArraySpec
+from nativeops.testing.arrays import numpy_dtype
+from nativeops.testing.tolerance import assert_same
+
+if TYPE_CHECKING:
+    from nativeops.testing.case import Case
+
+Results = list[tuple[ArraySpec, Any]]
+THREADS = (1, 2, 3)
+CANARY = 0xA5
+
+
+def levels() -> list[str]:
+    """The instruction sets that this machine has and that were built."""
+    built = {path.name for path in library.kernel_files()}
+    best = library.extension().levels()[0]
+    return [n for n in library.LEVELS[: best + 1] if f"libnativeops_cpu_{n}.so" in built]
+
+
+@contextmanager
+def selected(level: str) -> Iterator[None]:
+    """Use no better instruction set than this one."""
+    before = library.selected()
+    library.select(level)
+    try:
+        yield
+    finally:
+        library.select(before)
+
+
+@contextmanager
+def num_threads(n: int) -> Iterator[None]:
+    """Use this many threads."""
+    before = library.get_num_threads()
+    library.set_num_threads(n)
+    try:
+        yield
+    finally:
+        library.set_num_threads(before)
+
+
+def check_threads(case: "Case", first: Results) -> None:
+    """Any number of threads gives the same bits."""
+    for n in THREADS:
+        with num_threads(n):
+            case.check_same(first, f"with {n} threads")
+
+
+def check_levels(case: "Case") -> None:
+    """Each instruction set, down to the portable kernel, is right. A user's op is built for one."""
+    if case.op.kernel.parent != Path(library.__file__).parent / "ops":
+        return
+    for level in levels():
+        with selected(level):
+            case.check_values(case.results(), f"with {level}, ")
+
+
+def check_optional(case: "Case", first: Results) -> None:
+    """An optional result has the same bits when it is the only one, and the others are None."""
+    expected = {spec.name: array for spec, array in first}
+    optional = [spec.name for spec, _ in first if spec.optional]
+    for name in optional:
+        result = case.op.only([name])(**case.given)._asdict()
+        values = case.arrays.values
+        assert_same(values(result[name]), values(expected[name]), f"`{name}` alone")
+        unwanted = [other for other in optional if other != name]
+        assert all(result[other] is None for other in unwanted), f"more than `{name}` was made"
+
+
+def check_out(case: "Case", first: Results) -> None:
+    """A result written into a given array, with or without gaps, touches nothing else."""
+    if len(case.op.signature.outputs) > 1:
+        return
+    [(spec, expected)] = first
+    for step in (1, 2):
+        shape = tuple(step * size + 4 for size in expected.shape)
+        dtype = numpy_dtype(case.dtype(spec))
+        whole = np.full((*shape, dtype.itemsize), CANARY, np.uint8).view(dtype)[..., 0]
+        inside = (slice(2, -2, step),) * expected.ndim
+        out = whole[inside] if expected.ndim else whole
+        given = case.op(**case.given, out=out)
+        assert given is out, "`out` was given, but another array was returned"
+        assert_same(out, expected, f"`{spec.name}` in a given `out`")
+        out[...] = np.frombuffer(bytes([CANARY] * dtype.itemsize), dtype)[0]
+        assert (np.ascontiguousarray(whole).reshape(-1).view(np.uint8) == CANARY).all(), (
+            f"something was written beside `{spec.name}`"
+        )

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One case: an op with arguments of one framework, dtype, layout and size, and what must hold."""
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op
+from nativeops.signature import ArraySpec, Solution
+from nativeops.testing.arrays import NumPyArrays, Placed, TorchArrays, arrays_of, repeated
+from nativeops.testing.draw import Lead, Values, arguments, numbers, rounded
+from nativeops.testing.tolerance import assert_close, assert_same, terms, tolerance
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An op and a way to call it; `run` checks it, `str` names it."""
+
+    op: Op[Any]
+    framework: str
+    device: str
+    dtypes: Mapping[str, str]  # of the dtype variables
+    sizes: Mapping[str, int]
+    leads: tuple[Lead, ...]
+    attributes: Mapping[str, Any]
+    layout: str = "contiguous"
+    group: str = ""  # why the case is there
+
+    def __str__(self) -> str:
+        sizes = "".join(f"{name}{size}" for name, size in self.sizes.items())
+        own = zip(self.leads, self.op.signature.inputs, strict=True)
+        leads = [str(list(lead)).replace(" ", "") for lead, spec in own if spec.batch]
+        lead = "".join(leads if len(set(leads)) > 1 else leads[:1])
+        words = [self.op.name, self.framework, self.device, *self.dtypes.values()]
+        words += [self.layout.replace(" ", "_"), f"{lead}{sizes}"]
+        return "-".join([*words, *(f"{name}={v}" for name, v in self.attributes.items())])
+
+    @cached_property
+    def arrays(self) -> NumPyArrays | TorchArrays:
+        """Of this case's framework."""
+        return arrays_of(self.framework, self.device)
+
+    @cached_property
+    def values(self) -> Values:
+        """The arguments in NumPy, with the numbers that the dtypes can hold."""
+        random = np.random.default_rng(zlib.crc32(str(self).encode()))
+        drawn = arguments(self.op, random, self.sizes, self.leads, self.attributes)
+        for spec in self.op.signature.inputs:
+            numbers = rounded(np.asarray(drawn[spec.name]), self.dtype(spec))
+            drawn[spec.name] = repeated(numbers, self.layout)
+        return drawn
+
+    def dtype(self, spec: ArraySpec) -> str:
+        """The dtype of one argument or result."""
+        return self.dtypes.get(spec.kind) or spec.dtypes[0]
+
+    @cached_property
+    def placed(self) -> dict[str, Placed]:
+        """The arrays of this case's framework."""
+        return {
+            spec.name: self.arrays.place(self.values[spec.name], self.dtype(spec), self.layout)
+            for spec in self.op.signature.inputs
+        }
+
+    @cached_property
+    def given(self) -> Values:
+        """The arguments as the op takes them."""
+        return {**self.values, **{name: placed.array for name, placed in self.placed.items()}}
+
+    @cached_property
+    def reference(self) -> tuple[Any, ...]:
+        """What the op's definition gives, in float64."""
+        with np.errstate(all="ignore"):
+            result = self.op.reference(**self.values)
+        return tuple(result) if self.op.result else (result,)
+
+    @cached_property
+    def known(self) -> dict[str, int]:
+        """The sizes of all names."""
+        return {**self.sizes, **numbers(self.attributes)}
+
+    @cached_property
+    def lead(self) -> Lead:
+        """The leading axes of the results."""
+        return np.broadcast_shapes(*self.leads)
+
+    def tolerance(self, spec: ArraySpec, reference: Any) -> Any:
+        """How far an array may be from its reference."""
+        n_terms = terms(self.op, spec, self.known, math.prod(self.lead))
+        return tolerance(reference, self.dtype(spec), n_terms)
+
+    def results(self) -> list[tuple[ArraySpec, Any]]:
+        """Call the op; the results that it makes."""
+        result = self.op(**self.given)
+        outputs = tuple(result) if self.op.result else (result,)
+        pairs = zip(self.op.signature.outputs, outputs, strict=True)
+        return [(spec, output) for spec, output in pairs if not spec.kept]
+
+    def check_values(self, results: list[tuple[ArraySpec, Any]], what: str = "") -> None:
+        """Results have the declared shape and dtype and the reference's numbers."""
+        solution = Solution(self.known, self.lead, dict(self.dtypes))
+        references = {
+            s.name: r for s, r in zip(self.op.signature.outputs, self.reference, strict=True)
+        }
+        for spec, array in results:
+            name = f"{what}`{spec.name}`"
+            assert self.arrays.dtype(array) == self.dtype(spec), f"{name} is {array.dtype}"
+            expected = references[spec.name]
+            declared = self.op.signature.output_shape(spec, solution)
+            assert np.shape(expected) == declared, f"{name}: the reference gives another shape"
+            found = self.arrays.values(array)
+            assert_close(found, expected, self.tolerance(spec, expected), name)
+
+    def check_same(self, first: list[tuple[ArraySpec, Any]], what: str) -> None:
+        """A further call gives the same bits."""
+        for (spec, before), (_, after) in zip(first, self.results(), strict=True):
+            values = self.arrays.values
+            assert_same(values(after), values(before), f"`{spec.name}` {what}")
+
+    def check_inputs_unchanged(self) -> None:
+        """No argument was written to, nor the memory between its elements."""
+        for spec in self.op.signature.inputs:
+            fresh = self.arrays.place(self.values[spec.name], self.dtype(spec), self.layout)
+            after = self.arrays.values(self.placed[spec.name].buffer)
+            assert_same(after, self.arrays.values(fresh.buffer), f"the argument `{spec.name}`")
+
+    def run(self) -> None:
+        """Values, a second call, untouched inputs; gradient, threads, instruction sets, memory."""
+        from nativeops.testing import aspects, gradients
+
+        first = self.results()
+        self.check_values(first)
+        self.check_same(first, "of a second call")
+        if self.framework == "numpy":
+            aspects.check_threads(self, first)
+            aspects.check_levels(self)
+            aspects.check_out(self, first)
+        else:
+            gradients.check_gradient(self)
+        aspects.check_optional(self, first)
+        self.check_inputs_unchanged()

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradient of a case: against the rule on references in float64, and finite differences."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nativeops import call
+from nativeops.call import Op
+from nativeops.errors import GradientError
+from nativeops.testing.arrays import TorchArrays
+from nativeops.testing.draw import FLOATS, rounded
+from nativeops.testing.tolerance import UNIT, assert_close
+
+if TYPE_CHECKING:
+    from nativeops.testing.case import Case
+
+STEP = 1e-6
+# A difference of two values has an error of about UNIT / STEP; its own curvature one of STEP².
+DIFFERENCE = 1e-8
+MOST_ENTRIES = 100  # each costs two evaluations; beyond, a few directions are tried
+
+
+def check_gradient(case: "Case") -> None:
+    """The gradient is right, or asking for it is a clear error."""
+    if not any(spec.kind in FLOATS for spec in case.op.signature.inputs):
+        return
+    if case.op.gradient_rule is None:
+        check_refused(case)
+        return
+    random = np.random.default_rng(1)
+    d_outputs = [
+        rounded(random.standard_normal(np.shape(reference)), case.dtype(spec))
+        for spec, reference in zip(case.op.signature.outputs, case.reference, strict=True)
+    ]
+    found = _found(case, d_outputs)
+    expected = by_rule(case, d_outputs)
+    for spec in case.op.signature.inputs:
+        if spec.name in found:
+            allowed = case.tolerance(spec, expected[spec.name])
+            allowed = allowed + _kept_rounding(case.dtype(spec), expected[spec.name])
+            assert_close(found[spec.name], expected[spec.name], allowed, f"`d_{spec.name}`")
+    if set(case.dtypes.values()) & {"float64"} and case.group != "large":
+        check_differences(case, d_outputs, found)
+
+
+def _found(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
+    assert isinstance(case.arrays, TorchArrays)
+    shown = [
+        d for spec, d in zip(case.op.signature.outputs, d_outputs, strict=True) if not spec.kept
+    ]
+    return case.arrays.gradients(case.op, case.given, shown)
+
+
+def _kept_rounding(dtype: str, expected: Any) -> float:
+    """Half precision rounds what is kept for the gradient, at times to the neighbour of ours."""
+    if dtype not in ("float16", "bfloat16"):
+        return 0.0
+    return 4 * UNIT[dtype] * float(np.abs(expected).max(initial=0.0))
+
+
+def check_refused(case: "Case") -> None:
+    """An op without a gradient says so, and never gives a silent zero."""
+    said = ""
+    try:
+        _found(case, [np.ones_like(reference) for reference in case.reference])
+    except GradientError as error:
+        said = str(error)
+    assert said == case.op.no_gradient, f"there is no gradient, but it said {said!r}"
+
+
+@contextmanager
+def references() -> Iterator[None]:
+    """All ops compute with their definitions while this is entered."""
+    before = dict(call._RUN)
+
+    def run(op: Op[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return op.reference(*args, **{k: v for k, v in kwargs.items() if k != "want"})
+
+    call._RUN[np.ndarray] = run
+    try:
+        yield
+    finally:
+        call._RUN.clear()
+        call._RUN.update(before)
+
+
+def by_rule(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
+    """The op's gradient rule in float64, on what is kept in the case's own dtypes."""
+    signature = case.op.signature
+    floats = [spec for spec in signature.inputs if spec.kind in FLOATS]
+    known = {**case.values, "needs": tuple(f"d_{spec.name}" for spec in floats)}
+    for spec, reference, d_output in zip(signature.outputs, case.reference, d_outputs, strict=True):
+        known[spec.name] = rounded(reference, case.dtype(spec))
+        known[f"d_{spec.name}"] = d_output
+    with references(), np.errstate(all="ignore"):
+        gradients = case.op.differentiate(known)
+    return {
+        spec.name: _sum_to(np.asarray(gradient), np.shape(case.values[spec.name]))
+        for spec, gradient in zip(floats, gradients, strict=True)
+    }
+
+
+def _sum_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """Undo broadcasting: the sum over the axes that an argument lacks or has with size 1."""
+    array = array.sum(tuple(range(array.ndim - len(shape))))
+    axes = tuple(i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1)
+    return array.sum(axes, keepdims=True)
+
+
+def check_differences(case: "Case", d_outputs: list[Any], found: dict[str, Any]) -> None:
+    """The gradient is the slope of the reference, entry by entry or in a few directions."""
+    random = np.random.default_rng(2)
+    for name, gradient in found.items():
+        value = np.array(case.values[name], np.float64)
+        scale = max(1.0, float(np.abs(gradient).max(initial=0.0)))
+        for direction in _directions(value.shape, random):
+            slope = (
+                _loss(case, name, value + STEP * direction, d_outputs)
+                - _loss(case, name, value - STEP * direction, d_outputs)
+            ) / (2 * STEP)
+            expected = float((gradient * direction).sum())
+            allowed = DIFFERENCE * scale * (10 + float(np.abs(direction).sum()))
+            assert_close(expected, slope, allowed, f"the slope along `{name}`")
+
+
+def _directions(shape: tuple[int, ...], random: np.random.Generator) -> Iterator[Any]:
+    size = int(np.prod(shape))
+    if size > MOST_ENTRIES:
+        for _ in range(3):
+            yield random.standard_normal(shape)
+        return
+    for i in range(size):
+        direction = np.zeros(size)
+        direction[i] = 1
+        yield direction.reshape(shape)
+
+
+def _loss(case: "Case", name: str, value: Any, d_outputs: list[Any]) -> float:
+    """Σ d_output · output, over all outputs that a caller gets."""
+    with np.errstate(all="ignore"):
+        result = case.op.reference(**{**case.values, name: value})
+    outputs = tuple(result) if case.op.result else (result,)
+    specs = case.op.signature.outputs
+    return sum(
+        float((d * output).sum())
+        for spec, d, output in zip(specs, d_outputs, outputs, strict=True)
+        if spec.kind in FLOATS and not spec.kept
+    )

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All cases of an op: framework x device x dtype x {layout, leading axes, sizes, attributes}."""
+
+import importlib.util
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nativeops.call import Op
+from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.signature import VARIABLES
+from nativeops.testing.case import Case
+from nativeops.testing.draw import (
+    Lead,
+    all_attributes,
+    all_sizes,
+    base_sizes,
+    defaults,
+    fits,
+    large_sizes,
+)
+from nativeops.testing.layouts import LAYOUTS
+
+LEADS: tuple[Lead, ...] = ((), (0,), (1,), (2, 3), (2, 1, 2))
+# Of the inputs that have leading axes, in turn: each is broadcast against the next.
+UNLIKE: tuple[tuple[Lead, ...], ...] = (
+    ((), (4,)),
+    ((2, 1), (3,)),
+    ((3,), (2, 1)),
+    ((1,), (0,)),
+    ((2, 3), (1, 1)),
+)
+
+
+def installed(framework: str) -> bool:
+    """Whether a framework can be imported."""
+    return importlib.util.find_spec(framework) is not None
+
+
+def dtype_choices(op: Op[Any]) -> list[dict[str, str]]:
+    """All combinations of the op's dtype variables."""
+    variables = op.signature.variables
+    chosen = itertools.product(*(VARIABLES[variable] for variable in variables))
+    return [dict(zip(variables, dtypes, strict=True)) for dtypes in chosen]
+
+
+def _leads(op: Op[Any], turn: Sequence[Lead]) -> tuple[Lead, ...]:
+    """The leading axes of each input; none where it has none."""
+    cycle = itertools.cycle(turn)
+    return tuple(next(cycle) if spec.batch else () for spec in op.signature.inputs)
+
+
+def _batched(op: Op[Any]) -> int:
+    return sum(bool(spec.batch) for spec in op.signature.inputs)
+
+
+def cases(op: Op[Any], framework: str = "numpy", device: str = "cpu") -> Iterator[Case]:
+    """All cases of an op for one framework and device."""
+    for dtypes in dtype_choices(op):
+        for group, changes in _variations(op):
+            given: dict[str, Any] = {
+                "sizes": base_sizes(op),
+                "leads": _leads(op, [(2,)]),
+                "attributes": defaults(op),
+                **changes,
+            }
+            layout = LAYOUTS[given.get("layout", "contiguous")]
+            skip = layout.numpy_only and framework != "numpy"
+            skip |= layout.repeats and op.make_example is not None
+            if not skip and fits(op, given["sizes"], given["attributes"]):
+                yield Case(op, framework, device, dtypes, group=group, **given)
+
+
+def _variations(op: Op[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What differs from the plainest case, one thing at a time."""
+    for layout in LAYOUTS:
+        yield "layout", {"layout": layout}
+    if _batched(op):
+        for lead in LEADS:
+            yield "leads", {"leads": _leads(op, [lead])}
+    if _batched(op) > 1:
+        for turn in UNLIKE:
+            yield "leads", {"leads": _leads(op, turn), "layout": "offset"}
+    for sizes in all_sizes(op, defaults(op)):
+        yield "sizes", {"sizes": sizes, "leads": _leads(op, [()])}
+    for attributes in itertools.islice(all_attributes(op), 1, None):
+        yield "attributes", {"attributes": attributes}
+    yield "large", {"sizes": large_sizes(op), "leads": _leads(op, [(3,)])}
+
+
+def check(op: Op[Any], framework: str | None = None, device: str = "cpu") -> int:
+    """Check an op in every installed framework, and its errors in all together.
+
+    Args:
+        op: The op.
+        framework: Only this one.
+        device: Where the arrays are.
+
+    Returns: the number of cases. The first that fails raises an AssertionError that names it.
+    """
+    from nativeops.testing.guard import check_memory
+    from nativeops.testing.mistakes import mistakes
+
+    names = [framework] if framework else [name for name in FRAMEWORKS if installed(name)]
+    n_cases = 0
+    for name in names:
+        for case in cases(op, name, device):
+            try:
+                case.run()
+            except AssertionError as error:
+                raise AssertionError(f"{case}: {error}") from error
+            n_cases += 1
+    for mistake in mistakes(op):
+        mistake.run(names)
+        n_cases += 1
+    if device == "cpu":
+        n_cases += check_memory(op)
+    return n_cases

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong arguments for an op, and what the error must say, from the declaration."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op
+from nativeops.errors import ArgumentError, DtypeError, NativeOpsError, RangeError, ShapeError
+from nativeops.signature import VARIABLES, ArraySpec, AttributeSpec
+from nativeops.testing.arrays import arrays_of
+from nativeops.testing.draw import Values, arguments, lead_name
+
+# Tried where an op wants other dtypes.
+DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool", "float16")
+
+
+@dataclass(frozen=True, eq=False)
+class Mistake:
+    """Arguments with one thing wrong."""
+
+    op: Op[Any]
+    what: str
+    error: type[NativeOpsError]
+    words: tuple[str, ...]  # that the text must have
+    values: Values = field(repr=False)
+    dtypes: Mapping[str, str] = field(repr=False)  # of the arrays, by name
+
+    def __str__(self) -> str:
+        return f"{self.op.name}: {self.what}"
+
+    def text(self, framework: str) -> str:
+        """What the error says in a framework; it is of the right class."""
+        arrays = arrays_of(framework, "cpu")
+        given = dict(self.values)
+        for name, dtype in self.dtypes.items():
+            given[name] = arrays.place(given[name], dtype, "contiguous").array
+        raised: Exception | None = None
+        try:
+            self.op(**given)
+        except Exception as error:
+            raised = error
+        where = f"{self}: in {framework}: {type(raised).__name__}: {raised}"
+        assert type(raised) is self.error, where
+        return str(raised)
+
+    def run(self, frameworks: Sequence[str]) -> None:
+        """The text names op, argument, axis and values, and is the same in all frameworks."""
+        texts = {framework: self.text(framework) for framework in frameworks}
+        first = texts[frameworks[0]]
+        for framework, text in texts.items():
+            assert text == first, f"{self}: {framework} says\n{text}\ninstead of\n{first}"
+        assert first.startswith(f"{self.op.name}: "), first
+        headline = first.partition("\n")[0]
+        for word in self.words:
+            assert word in headline, f"{self}: `{word}` is not in: {headline}"
+
+
+def mistakes(op: Op[Any]) -> Iterator[Mistake]:
+    """All kinds of wrong arguments that the declaration lets us make."""
+    good = arguments(op, np.random.default_rng(0))
+    dtypes = {spec.name: spec.dtypes[0] for spec in op.signature.inputs}
+
+    for maker in (_ranks, _sizes, _leads, _dtypes, _mixed_dtypes, _attributes, _no_arrays):
+        for what, error, words, changes in maker(op, good):
+            values = {**good, **changes}
+            own = {**dtypes, **values.pop("dtype", {})}
+            arrays = {n: dtype for n, dtype in own.items() if isinstance(values[n], np.ndarray)}
+            yield Mistake(op, what, error, tuple(words), values, arrays)
+
+
+Description = tuple[str, type[NativeOpsError], Sequence[str], dict[str, Any]]
+
+
+def _count(n: int) -> str:
+    return f"{n} axis" if n == 1 else f"{n} axes"
+
+
+def _ranks(op: Op[Any], good: Values) -> Iterator[Description]:
+    for spec in op.signature.inputs:
+        array, rank = good[spec.name], len(spec.axes)
+        if rank:
+            words = [f"`{spec.name}`", _count(rank), _count(rank - 1)]
+            yield f"`{spec.name}` lacks an axis", ShapeError, words, {spec.name: array[..., 0]}
+        if not spec.batch:
+            words = [f"`{spec.name}`", _count(rank), _count(rank + 1)]
+            yield f"`{spec.name}` has an axis more", ShapeError, words, {spec.name: array[None]}
+
+
+def _longer(array: Any, axis: int) -> Any:
+    """The array with its last element along an axis doubled."""
+    return np.concatenate([array, np.take(array, [-1], axis)], axis)
+
+
+def _sizes(op: Op[Any], good: Values) -> Iterator[Description]:
+    seen: dict[str, str] = {}
+    for spec in op.signature.inputs:
+        for position, axis in enumerate(spec.axes):
+            array = good[spec.name]
+            at = array.ndim - len(spec.axes) + position
+            size, name = array.shape[at], axis.name
+            if name is not None and name not in seen:
+                seen[name] = spec.name
+                continue
+            words = [f"`{spec.name}`", f"`{axis}`", str(size), str(size + 1)]
+            words += [f"`{seen[name]}`"] if name else []
+            changed = {spec.name: _longer(array, at)}
+            yield f"axis `{axis}` of `{spec.name}` is longer", ShapeError, words, changed
+
+
+def _leads(op: Op[Any], good: Values) -> Iterator[Description]:
+    batched = [spec for spec in op.signature.inputs if spec.batch]
+    for spec in batched[1:]:
+        first = batched[0].name
+        changes = {
+            s.name: np.broadcast_to(good[s.name], (2 if s is spec else 3, *good[s.name].shape))
+            for s in batched
+        }
+        words = [f"`*{lead_name(op)}`", f"`{first}`", f"`{spec.name}`", "[3]", "[2]"]
+        yield f"leading axes of `{spec.name}` do not broadcast", ShapeError, words, changes
+
+
+def _dtypes(op: Op[Any], good: Values) -> Iterator[Description]:
+    for spec in op.signature.inputs:
+        for dtype in DTYPES:
+            if dtype not in spec.dtypes:
+                words = [f"`{spec.name}`", dtype, *spec.dtypes]
+                changes = {"dtype": {spec.name: dtype}}
+                yield f"`{spec.name}` is {dtype}", DtypeError, words, changes
+
+
+def _mixed_dtypes(op: Op[Any], good: Values) -> Iterator[Description]:
+    for kind, dtypes in VARIABLES.items():
+        alike: list[ArraySpec] = [spec for spec in op.signature.inputs if spec.kind == kind]
+        for spec in alike[1:]:
+            words = [f"`{alike[0].name}`", dtypes[0], f"`{spec.name}`", dtypes[1]]
+            what = f"`{spec.name}` is of another dtype than `{alike[0].name}`"
+            yield what, DtypeError, words, {"dtype": {spec.name: dtypes[1]}}
+
+
+def _attributes(op: Op[Any], good: Values) -> Iterator[Description]:
+    for spec in op.signature.attributes:
+        for value, error in _bad_values(spec):
+            words = [f"`{spec.name}`", repr(value)]
+            yield f"`{spec.name}` is {value!r}", error, words, {spec.name: value}
+    words = ["unexpected", "'nobody_has_this'"]
+    yield "an unknown keyword", ArgumentError, words, {"nobody_has_this": 1}
+
+
+def _bad_values(spec: AttributeSpec) -> Iterator[tuple[Any, type[NativeOpsError]]]:
+    if spec.choices:
+        yield "nobody chooses this", RangeError
+        return
+    yield "word", DtypeError
+    yield None, DtypeError
+    if spec.type is int:
+        yield 1.5, DtypeError
+    if spec.type is float:
+        yield math.nan, RangeError
+    if spec.type is not bool:
+        yield True, DtypeError
+        if not math.isinf(spec.low):
+            yield spec.type(spec.low - 1), RangeError
+        if not math.isinf(spec.high):
+            yield spec.type(spec.high + 1), RangeError
+
+
+def _no_arrays(op: Op[Any], good: Values) -> Iterator[Description]:
+    if len(op.signature.inputs) > 1:
+        for spec in op.signature.inputs:
+            words = [f"`{spec.name}`", "list"]
+            yield f"`{spec.name}` is a list", ArgumentError, words, {spec.name: [[1.0]]}

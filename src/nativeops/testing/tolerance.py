@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a result may lie from the reference in float64, from the arithmetic alone.
+
+With u the unit roundoff of a dtype (half the distance from 1 to the next larger number):
+
+    |result - reference| <= u_result |reference| + (L + 4) u_sum max(1, largest |reference|)
+
+The result is rounded once to its own dtype. Before that, L numbers are added one after another in
+float32 (float64 for float64), each rounding at most by u of the sum so far; 4 is for the few
+operations that make a number, or that follow the sum. L is the product of the axes that the inputs
+have and the result has not.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op
+from nativeops.signature import ArraySpec
+
+UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# The numbers next to 0 are this far apart, halved.
+SMALLEST = {"float64": 0.0, "float32": 2.0**-150, "float16": 2.0**-25, "bfloat16": 2.0**-134}
+
+
+def terms(op: Op[Any], kept: ArraySpec, known: Mapping[str, int], lead: int) -> int:
+    """How many numbers are summed at most for one element of an array.
+
+    Args:
+        op: The op.
+        kept: The array; it may be an output, or an input whose gradient is meant.
+        known: The sizes of all names.
+        lead: The number of items along all leading axes.
+    """
+    names = {n for spec in op.signature.inputs for axis in spec.axes for n in axis.names()}
+    names |= {n for spec in op.signature.outputs for axis in spec.axes for n in axis.names()}
+    own = {axis.name for axis in kept.axes}
+    count = 1
+    for name in names - own:
+        count *= max(1, known[name])
+    return count * (1 if kept.batch else max(1, lead))
+
+
+def tolerance(reference: Any, dtype: str, n_terms: int) -> Any:
+    """The bound above, for each element."""
+    if dtype not in UNIT:
+        return np.zeros(np.shape(reference))
+    size = np.where(np.isfinite(reference), np.abs(reference), 0.0)
+    scale = max(1.0, float(size.max(initial=0.0)))
+    u_sum = UNIT["float64" if dtype == "float64" else "float32"]
+    return UNIT[dtype] * size + (n_terms + 4) * u_sum * scale + SMALLEST[dtype]
+
+
+def assert_close(found: Any, reference: Any, allowed: Any, what: str) -> None:
+    """Fail, saying where, unless shapes are equal and each number is as near as allowed."""
+    found, reference = np.asarray(found), np.asarray(reference)
+    if found.shape != reference.shape:
+        raise AssertionError(f"{what}: has the shape {found.shape} instead of {reference.shape}")
+    exact = np.asarray(found, np.float64), np.asarray(reference, np.float64)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(exact[0] - exact[1]) <= allowed
+    bad = ~(near | (exact[0] == exact[1]) | (np.isnan(exact[0]) & np.isnan(exact[1])))
+    if bad.any():
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        bound = float(np.broadcast_to(allowed, bad.shape)[place])
+        raise AssertionError(
+            f"{what}: {int(bad.sum())} of {bad.size} elements are wrong; at {place} it is "
+            f"{exact[0][place]!r} instead of {exact[1][place]!r}, allowed is {bound:.3g}"
+        )
+
+
+def assert_same(found: Any, expected: Any, what: str) -> None:
+    """Fail unless two arrays have the same bits, apart from the bits of a NaN."""
+    a, b = np.asarray(found), np.asarray(expected)
+    same = a.shape == b.shape and a.dtype == b.dtype
+    if same:
+        nan = np.isnan(np.asarray(a, np.float64)) & np.isnan(np.asarray(b, np.float64))
+        bits = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
+        differ = (bits[0] != bits[1]).reshape(a.size, -1).any(-1) if a.size else np.zeros(0, bool)
+        same = not (differ & ~nan.reshape(-1)).any()
+    if not same:
+        raise AssertionError(f"{what}: differs")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every built-in op x framework x device x dtype x layout x size, from the declarations alone."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+import nativeops.ops
+from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.registry import ops
+from nativeops.testing import Case, Mistake, cases, installed, mistakes
+from nativeops.testing.guard import check_memory
+
+OPS = [op for op in ops() if op.kernel.parent == Path(nativeops.ops.__file__).parent]
+# What must be there: a job that promises a framework or device fails where it is missing.
+EXPECTED = os.environ.get("NATIVEOPS_EXPECT", "").replace(",", " ").split()
+PRESENT = [framework for framework in FRAMEWORKS if installed(framework)]
+
+
+def missing(what: str, hint: str) -> None:
+    """Skip with the reason, or fail where this was promised."""
+    if what in EXPECTED:
+        pytest.fail(f"{what} is expected by NATIVEOPS_EXPECT, but it is missing: {hint}")
+    pytest.skip(f"{what} is missing: {hint}")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_framework_is_there(framework: str) -> None:
+    if framework not in PRESENT:
+        missing(framework, f"install it with `pip install {framework}`")
+
+
+@pytest.mark.parametrize(
+    "case", [case for framework in PRESENT for op in OPS for case in cases(op, framework)], ids=str
+)
+def test_case_is_right(case: Case) -> None:
+    if "bfloat16" in case.dtypes.values() and importlib.util.find_spec("ml_dtypes") is None:
+        missing("ml_dtypes", "NumPy has bfloat16 only with it")
+    case.run()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_cases_are_right_on_cuda(op, subtests) -> None:  # type: ignore[no-untyped-def]
+    if "torch" not in PRESENT:
+        missing("torch", "install it with `pip install torch`")
+    import torch
+
+    if not torch.cuda.is_available():
+        missing("cuda", "this machine has no NVIDIA GPU that PyTorch can use")
+    for case in cases(op, "torch", "cuda"):
+        with subtests.test(case=str(case)):
+            case.run()
+
+
+@pytest.mark.parametrize("mistake", [m for op in OPS for m in mistakes(op)], ids=str)
+def test_mistake_is_explained_alike_in_all_frameworks(mistake: Mistake) -> None:
+    mistake.run(PRESENT)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_kernels_stay_inside_their_arrays(op) -> None:  # type: ignore[no-untyped-def]
+    assert check_memory(op) > 0

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every loop shape and both pairwise ops for every dtype: what must compile for CUDA.
+#include "nativeops/devices/entry.h"
+#include "nativeops/devices/kernel.h"
+#include "nativeops/ops/pairwise_l1.h"
+#include "nativeops/ops/pairwise_lp.h"
+
+namespace nativeops {
+
+template <class T>
+void maps(Device& dev, In<T, 3> x, Out<T, 3> out) {
+  View<T, 2> plane = at(out, 0);
+  View<T, 1> line = at(plane, 0);
+  View<T, 4> all{out.data, {1, 2, 3, 4}, {24, 12, 4, 1}};
+  for_each(dev, line, [=] KERNEL(int64_t i) { line(i) = T(exp(Accum<T>(line(i)))); });
+  for_each(dev, plane, [=] KERNEL(auto i, auto j) { plane(i, j) = T(tanh(Accum<T>(x(0, i, j)))); });
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t i, int64_t j) {
+    const Accum<T> v = x(b, i, j);
+    out(b, i, j) = T(sigmoid(v) + log(v) + log1p(v) + logaddexp(v, v) + sign(v) + abs(v));
+  });
+  for_each(dev, all, [=] KERNEL(auto i, auto j, auto k, auto l) { all(i, j, k, l) = T(1); }, 9);
+}
+
+template <class T>
+void products(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
+  using A = Accum<T>;
+  contract(dev, out, x, y, [] KERNEL(A a, A c) { return a + c; }, Largest{});
+  contract(dev, out, x, y, [] KERNEL(A a, A c) { return a + c; }, LogPlus{});
+  contract(dev, out, zip(x, y), transpose(y), /*at=*/out,
+           [] KERNEL(Pair<A, A> a, A c, A s) { return max2(a.first, a.second) * c + s; });
+}
+
+template <class T>
+void teams(Device& dev, In<T, 3> x, Out<T, 3> out) {
+  using A = Accum<T>;
+  for_each_item(dev, x.size(1), [=] KERNEL(Team team, int64_t n) {
+    SHARED A row[64];
+    team.each(0, 64, [&](int64_t i) { row[i] = x(0, n, i); });
+    team.sync();
+    const A sum = team.sum(0, 64, [&](int64_t i) { return row[i]; });
+    const A span = team.max(0, 64, [&](int64_t i) { return row[i]; }) -
+                   team.min(0, 64, [&](int64_t i) { return row[i]; });
+    const bool any = team.any(0, 64, [&](int64_t i) { return row[i] > 0; });
+    team.each(0, 1, [&](int64_t i) { out(0, n, i) = T(any ? sum : span); });
+  });
+  for_each_item<A>(dev, x.size(1), 20000, [=] KERNEL(Team team, int64_t n, View<A, 1> scratch) {
+    team.each(0, 9, [&](int64_t i) { scratch(i) = x(0, n, i); });
+  });
+}
+
+template <class T>
+void tiles(Device& dev, In<T, 3> x, Out<T, 3> out) {
+  for_each_tile(dev, out, [=] KERNEL(Block block) {
+    SHARED T tile[kTile][kTile + 1];
+    PerThread<Accum<T>> sum(0);
+    block.each([&](int r, int c) { tile[r][c] = x(block.batch, block.row + r, block.col + c); });
+    block.sync();
+    block.each([&](int r, int c) { sum(r, c) += tile[c][r]; });
+    block.each([&](int r, int c) { out(block.batch, block.row + r, c) = T(sum(r, c)); });
+  });
+}
+
+template <class T>
+void cuda_style(Device& dev, Out<T, 3> out, Out<int64_t, 1> total) {
+  launch(dev, grid_for(out.size(2)), kBlockThreads, [=] KERNEL() {
+    SHARED int bins[8];
+    if (threadIdx.x < 8) bins[threadIdx.x] = 0;
+    __syncthreads();
+    Accum<T> sum = 0;
+    for (int64_t i : range(out.size(2))) {
+      atomicAdd(&bins[i % 8], 1);
+      sum += out(0, 0, i);
+    }
+    sum = block_sum(sum) + block_max(sum) + warp_sum(sum) + warp_max(sum);
+    sync();
+    if (threadIdx.x == 0) out(0, 0, blockIdx.x) = T(sum + static_cast<float>(bins[0]));
+    if (threadIdx.x == 0) atomicAdd(&total(0), int64_t{1});
+  });
+}
+
+template <class T>
+void everything(Device& dev, const NativeopsCall* call) {
+  const In<T, 3> x = input<T, 3>(call, 0), y = input<T, 3>(call, 1);
+  const Out<T, 3> out = output<T, 3>(call, 0), d_x = output<T, 3>(call, 1);
+  maps<T>(dev, x, out);
+  if constexpr (sizeof(T) != 2) {  // these see 16-bit numbers as float
+    products<T>(dev, x, y, out);
+    teams<T>(dev, x, out);
+    cuda_style<T>(dev, out, output<int64_t, 1>(call, 2));
+  }
+  tiles<T>(dev, x, out);
+  pairwise_l1<T>(dev, x, y, out);
+  pairwise_l1_grad<T>(dev, x, y, out, d_x, d_x);
+  pairwise_lp<T>(dev, x, y, out, 3.0);
+  pairwise_lp_grad<T>(dev, x, y, out, out, d_x, d_x, 3.0);
+}
+
+}  // namespace nativeops
+
+extern "C" int32_t every_shape(const NativeopsCall* call) {
+  return nativeops::guard(call, [&](nativeops::Device& dev) {
+    nativeops::everything<float>(dev, call);
+    nativeops::everything<double>(dev, call);
+    nativeops::everything<nativeops::bf16>(dev, call);
+    nativeops::everything<nativeops::f16>(dev, call);
+  });
+}

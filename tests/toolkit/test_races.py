@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The debug device finds planted bugs, always, and finds none where there are none."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.races
+
+FLAGS = ("-O1", "-g", "-fsanitize=thread", "-DNATIVEOPS_CPU_THREADS")
+RACES = [
+    "missing_barrier",
+    "missing_barrier_before_reuse",
+    "missing_barrier_in_tile",
+    "warp_without_barrier",
+    "race_on_shared_value",
+    "histogram_without_atomics",
+]
+BARRIERS = {
+    "divergent_barrier": "divergent barrier",
+    "divergent_barrier_of_team": "divergent barrier",
+    "barrier_not_reached_by_all": "barrier not reached by all",
+    "warp_reduction_not_reached_by_all": "barrier not reached by all",
+}
+RACE, MISUSE = 66, 3
+RUNS = 3
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def run(build: Callable[..., Path]) -> Run:
+    setarch = shutil.which("setarch")
+    assert setarch, (
+        "these tests need `setarch` (of util-linux): ThreadSanitizer of g++ 12 cannot run while "
+        "the kernel places memory at random"
+    )
+    program = build("races.cpp", *FLAGS)
+    environment = {**os.environ, "TSAN_OPTIONS": f"exitcode={RACE} halt_on_error=1"}
+
+    def start(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [setarch, "-R", str(program), *arguments]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return start
+
+
+@pytest.mark.parametrize("kernel", RACES)
+def test_planted_race_is_always_reported(run: Run, kernel: str) -> None:
+    for _ in range(RUNS):
+        done = run(kernel, "planted")
+        assert done.returncode == RACE, done.stderr
+        assert "data race" in done.stderr
+        assert "races.cpp:" in done.stderr
+
+
+@pytest.mark.parametrize("kernel", BARRIERS)
+def test_planted_misuse_of_a_barrier_is_always_reported(run: Run, kernel: str) -> None:
+    for _ in range(RUNS):
+        done = run(kernel, "planted")
+        assert done.returncode == MISUSE, done.stderr
+        assert BARRIERS[kernel] in done.stderr
+        assert "races.cpp:" in done.stderr
+
+
+@pytest.mark.parametrize("kernel", [*RACES, *BARRIERS, "every_loop_shape", "pairwise_ops"])
+def test_correct_kernel_is_not_reported(run: Run, kernel: str) -> None:
+    for _ in range(2):
+        done = run(kernel)
+        assert done.returncode == 0, done.stderr
+        assert not done.stderr

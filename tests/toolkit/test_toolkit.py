@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of the C++ tests, one by one. A case is what `CASE(name)` defines in a source."""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+SRC = HERE.parent.parent / "src"
+KERNEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math")  # as kernels are built
+# The flags say the device and the instruction set, and with them whether products fuse with sums.
+PROGRAMS = {
+    "loops": ("loops.cpp", ("-O2", "-DNATIVEOPS_FLOAT_ATOMICS")),
+    "loops on cpu-threads": (
+        "loops.cpp",
+        ("-O1", "-DNATIVEOPS_CPU_THREADS", "-DNATIVEOPS_FLOAT_ATOMICS"),
+    ),
+    "pairwise": ("pairwise.cpp", ("-O1", *KERNEL_FLAGS[1:])),
+    "numbers": ("numbers.cpp", KERNEL_FLAGS),
+    "numbers with fma": ("numbers.cpp", (*KERNEL_FLAGS, "-mavx2", "-mfma", "-mf16c")),
+}
+NOT_THIS_CPU = 77
+
+
+def cases() -> Iterator[object]:
+    for name, (source, _) in PROGRAMS.items():
+        text = (HERE / source).read_text()
+        found = re.findall(r"\bCASE\((\w+)\)", text)
+        functions = re.findall(r"^FUNCTION\((\w+),", text, re.MULTILINE)
+        found += [f"{function}_is_accurate_for_every_number" for function in functions]
+        for case in found:
+            if "##" not in case and case != "name":
+                yield pytest.param(name, case, id=f"{name}: {case}")
+
+
+@pytest.mark.parametrize(("program", "case"), list(cases()))
+def test_case_holds(build: Callable[..., Path], program: str, case: str) -> None:
+    source, flags = PROGRAMS[program]
+    command = [build(source, *flags), case]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode == NOT_THIS_CPU:
+        pytest.skip("this CPU has no AVX2 and FMA")
+    assert done.returncode == 0, done.stderr
+
+
+def test_unknown_case_fails(build: Callable[..., Path]) -> None:
+    source, flags = PROGRAMS["loops"]
+    done = subprocess.run([build(source, *flags), "no_such_case"], capture_output=True, check=False)
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("level", [(), ("-mavx2", "-mfma", "-mf16c")], ids=["portable", "avx2"])
+def test_loops_over_elementary_functions_vectorise(level: tuple[str, ...]) -> None:
+    source = HERE / "vectorised.cpp"
+    command = ["g++", "-std=c++17", *KERNEL_FLAGS, *level, "-fopt-info-vec", f"-I{SRC}"]
+    command += ["-c", str(source), "-o", "/dev/null"]
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    hits = re.findall(r"vectorised\.cpp:(\d+):\d+:.*loop vectorized", report)
+    done = {int(line) for line in hits}
+    lines = source.read_text().splitlines()
+    loops = {n: line for n, line in enumerate(lines, 1) if line.startswith("LOOP(")}
+    assert loops
+    assert not [line for n, line in loops.items() if n not in done]
