@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,24 +72,11 @@ def test_quotations_are_literal(page: Path) -> None:
 
 
 def test_commands_of_the_readme_run() -> None:
-    commands = [b.text for b in blocks(README) if b.language == "sh" and b.mark != "install"]
+    commands = [b.text for b in blocks(README) if b.language == "sh" and b.mark != "install"]  # see test_install.py
     assert commands
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in commands:
         run(["bash", "-ec", command], ROOT, PATH=path)
-
-
-@pytest.mark.slow
-def test_installation_of_the_readme_works(tmp_path: Path) -> None:
-    """In a new environment; with one instruction set, to save time."""
-    (command,) = [b.text for b in blocks(README) if b.mark == "install"]
-    venv.create(tmp_path / "new", with_pip=True)
-    path = f"{tmp_path}/new/bin{os.pathsep}{os.environ['PATH']}"
-    options = {"NATIVEOPS_CUDA": "off", "CMAKE_ARGS": "-DNATIVEOPS_LEVELS=portable"}
-    build_folder = {"SKBUILD_BUILD_DIR": str(tmp_path / "build")}
-    run(["bash", "-ec", command], ROOT, PATH=path, **options, **build_folder)
-    call = "import nativeops, numpy as np; print(nativeops.pairwise_l1(np.eye(2), np.eye(2)).sum())"
-    assert run([tmp_path / "new/bin/python", "-c", call], tmp_path) == "4.0\n"
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)

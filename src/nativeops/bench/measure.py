@@ -29,6 +29,7 @@ class Effort:
     seconds: float = 6.0
     fewest: int = 5
     most: int = 40
+    patience: float = 40.0  # seconds after which three rounds are enough
     sample: float = 0.005  # seconds; a shorter call is repeated until it takes that long
 
 
@@ -113,10 +114,12 @@ def _rounds(
     rates: list[float] = []
     started = time.perf_counter()
     for done in range(effort.most if runners else 0):
-        passed = (time.perf_counter() - started) / effort.seconds
-        if done >= effort.fewest and passed >= 1:
+        passed = time.perf_counter() - started
+        fewest = 3 if passed >= effort.patience else effort.fewest
+        if done >= fewest and passed >= effort.seconds:
             break
-        progress(done + 1, max(done / effort.most, min(passed, done / effort.fewest)))
+        share = min(passed / effort.seconds, done / fewest, 1.0)
+        progress(done + 1, max(done / effort.most, share))
         if bench.limit:
             rates.append(bench.limit())
         for runner in runners:

@@ -92,6 +92,7 @@ class Handle:
         self.op = op
         signature = op.signature
         self.n_inputs = len(signature.inputs)
+        self.selective = signature.selective
         self.plain = not (signature.attributes or signature.selective)
         self.single = op.result is None
         # What `arrange` and `collect` need of the declaration, without its objects.
@@ -100,7 +101,8 @@ class Handle:
             for a in signature.attributes
         ]
         self.masks = {None: op.wanted(None)}
-        self.shown = [0 if spec.kept else 1 << bit for bit, spec in enumerate(signature.outputs)]
+        self.all = (1 << len(signature.outputs)) - 1
+        self.shown = sum(1 << bit for bit, spec in enumerate(signature.outputs) if not spec.kept)
         version = op.version
         self.full = self._register(f"{op.name}.{version}" if version else op.name)
         self.raw = self._register(f"{op.name}.no_grad{version}")._op
@@ -148,7 +150,7 @@ class Handle:
             if value is _MISSING:
                 return self._bind(args, kwargs)
             values.append(value)
-        if self.op.signature.selective:
+        if self.selective:
             want = kwargs.get("want")
             found += want is not None
             if type(want) is list or want not in self.masks:
@@ -168,7 +170,7 @@ class Handle:
             spec.choices.index(attributes[spec.name]) if spec.choices else attributes[spec.name]
             for spec in self.op.signature.attributes
         ]
-        if not self.op.signature.selective:
+        if not self.selective:
             return (*arrays, *numbers)
         mask = self.op.wanted(want)
         if want is not None:
@@ -177,12 +179,14 @@ class Handle:
 
     def collect(self, result: Any, values: Sequence[Any]) -> Any:
         """What the caller gets; outputs that were not made have arrived as empty tensors."""
-        if self.op.result is None:
+        if self.single:
             return result
-        mask = values[-1] if self.op.signature.selective else -1
         outputs = result if isinstance(result, (tuple, list)) else (result,)
+        mask = self.shown & values[-1] if self.selective else self.shown
+        if mask == self.all:
+            return self.op.result(*outputs)
         return self.op.result(
-            *[output if mask & bit else None for output, bit in zip(outputs, self.shown, strict=True)]
+            *[output if mask >> bit & 1 else None for bit, output in enumerate(outputs)]
         )
 
     def outputs(self, values: Sequence[Any]) -> list[tuple[tuple[Any, ...], torch.dtype]]:
@@ -203,7 +207,7 @@ class Handle:
 
     def _fake(self, *values: Any) -> Any:
         """The outputs without their numbers, for tensors without memory and symbolic sizes."""
-        mask = values[-1] if self.op.signature.selective else -1
+        mask = values[-1] if self.selective else -1
         made = tuple(
             values[0].new_empty(shape if mask >> bit & 1 else (0,), dtype=dtype)
             for bit, (shape, dtype) in enumerate(self.outputs(values))

@@ -47,7 +47,8 @@ def make_function(op: Op[Any], describe: Callable[..., Sequence[Any]]) -> Any:
     pick_arguments = _picker(known, op.gradient_names)
     words = [(i, spec.choices) for i, spec in enumerate(op.signature.attributes) if spec.choices]
     asked = [bit for bit, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
-    floats = [i + 1 for i, spec in enumerate(op.signature.inputs) if spec.dtypes[0] in _FLOATS]
+    integers = [i for i, spec in enumerate(op.signature.inputs) if spec.dtypes[0] not in _FLOATS]
+    rest = (None,) * (len(attributes) + op.signature.selective)
     needs_of: dict[tuple[bool, ...], tuple[str, ...]] = {}  # grows to the patterns that occur
 
     class Function(_SingleLevelFunction):
@@ -90,11 +91,13 @@ def make_function(op: Op[Any], describe: Callable[..., Sequence[Any]]) -> Any:
             )
             if not isinstance(gradients, tuple):
                 gradients = (gradients,)
+            if len(gradients) != n_inputs - len(integers):
+                text = f"{op.name}: the gradient rule gave {len(gradients)} gradients"
+                raise TypeError(f"{text} for {n_inputs - len(integers)} inputs")
+            for place in integers:
+                gradients = (*gradients[:place], None, *gradients[place:])
             # Where an input was broadcast, PyTorch sums its gradient to its shape.
-            result = [None] * len(pattern)
-            for place, gradient in zip(floats, gradients, strict=True):
-                result[place] = gradient
-            return tuple(result)
+            return (None, *gradients, *rest)
 
     def _several(ctx: Any, values: Any, results: Any) -> None:
         ctx.mark_non_differentiable(*(results[bit] for bit in kept))

@@ -73,7 +73,7 @@ def pairwise_lp_grad(
     Returns: ``d_x`` and ``d_y``; ``only(["d_x"])`` of the op makes one, the other is None.
     NaN: where a difference is NaN its terms are NaN.
     Gradient: none.
-    Cost: O(n·m·d) time; no memory beyond the results.
+    Cost: O(n·m·d) time; no memory beyond the results, but n·m numbers of workspace for ``p = inf``.
     Same as: the gradient of ``torch.cdist(x, y, p=p)``.
 
     >>> pairwise_lp_grad(np.zeros((1, 2)), np.array([[3.0, 4.0]]), np.array([[5.0]]), np.ones((1, 1))).d_x

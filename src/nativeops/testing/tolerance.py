@@ -7,8 +7,9 @@ With u the unit roundoff of a dtype (half the distance from 1 to the next larger
 
 The result is rounded once to its own dtype. Before that, L numbers are added one after another in
 float32 (float64 for float64), each rounding at most by u of the sum so far; 4 is for the few
-operations that make a number, or that follow the sum. L is the product of the axes that the inputs
-have and the result has not.
+operations that make a number, or that follow the sum. L is the product of the axes that the result
+lacks, or the longest axis that it has, since some ops also sum along that. Arguments are of the
+order of 1, so that sums on the way are no larger than the largest result.
 """
 
 from collections.abc import Mapping
@@ -36,10 +37,10 @@ def terms(op: Op[Any], kept: ArraySpec, known: Mapping[str, int], lead: int) -> 
     names = {n for spec in op.signature.inputs for axis in spec.axes for n in axis.names()}
     names |= {n for spec in op.signature.outputs for axis in spec.axes for n in axis.names()}
     own = {axis.name for axis in kept.axes}
-    count = 1
+    lacking = 1 if kept.batch else max(1, lead)
     for name in names - own:
-        count *= max(1, known[name])
-    return count * (1 if kept.batch else max(1, lead))
+        lacking *= max(1, known[name])
+    return max([lacking, *(known[name] for name in names)])
 
 
 def tolerance(reference: Any, dtype: str, n_terms: int) -> Any:

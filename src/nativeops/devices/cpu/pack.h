@@ -7,6 +7,7 @@
 
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu/simd.h"
+#include "nativeops/devices/cpu/transpose.h"
 #include "nativeops/devices/view.h"
 
 namespace nativeops::tuned {

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following "Add an op" of CONTRIBUTING.md to the letter gives an op that works."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+import aside  # noqa: E402
+from pages import blocks  # noqa: E402
+
+PAGE = ROOT / "CONTRIBUTING.md"
+NAME = "pairwise_squared_l2"
+
+
+def follow_the_page(tree: Path) -> None:
+    """Write the files that the page shows, and export the name."""
+    for block in blocks(PAGE):
+        if block.mark.startswith("file: "):
+            (tree / block.path).write_text(block.text)
+        elif block.mark.startswith("import: "):
+            init = tree / block.mark.removeprefix("import: ")
+            exported = init.read_text().replace("__all__ = [", f'__all__ = ["{NAME}", ')
+            init.write_text(exported.replace("\n__all__", f"{block.text}\n__all__"))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project, with the op of the page."""
+    tree = tmp_path_factory.mktemp("contributing")
+    shutil.copy(ROOT / "CMakeLists.txt", tree)
+    shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    follow_the_page(tree)
+    return tree
+
+
+@pytest.mark.slow
+def test_op_of_the_page_passes_its_tests(tree: Path) -> None:
+    options = ("-DNATIVEOPS_CUDA=off", "-DNATIVEOPS_LEVELS=portable")
+    python = aside.build(tree / "build", tree, options)
+    test = tree / f"build/package/nativeops/ops/{NAME}_test.py"
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tree, test]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\b4 passed", done.stdout)
+
+
+def test_files_of_the_page_are_in_the_projects_style(tree: Path) -> None:
+    files = [str(tree / b.path) for b in blocks(PAGE) if b.path.endswith(".py")]
+    for check in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *check, "--config", ROOT / "pyproject.toml", *files]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+def test_page_shows_every_word_of_the_makefile() -> None:
+    words = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.M)
+    shown = re.findall(r"^\| `make ([a-z-]+)` \|", PAGE.read_text(), flags=re.M)
+    assert sorted(shown) == sorted(set(words) - {"help"})
+
+
+def test_op_of_the_page_touches_three_new_files() -> None:
+    assert sum(b.mark.startswith("file: ") for b in blocks(PAGE)) == 3
