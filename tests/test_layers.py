@@ -38,13 +38,14 @@ UPWARDS = {
     ("document", "ops"),  # `python -m nativeops.document` and `.glue` need all built-in ops
     ("glue", "ops"),
 }
-# What each folder of C++ may include. Only devices/kernel.h chooses a device.
+# What each folder of C++ may include. Only the two files named here choose a device.
 INCLUDES = {
     "ops": {"devices", "ops"},
     "ops for cpu": {"devices", "devices/cpu", "ops"},
     "ops for cuda": {"devices", "devices/cuda", "ops"},
     "devices": {"devices"},
     "devices/kernel.h": {"devices", "devices/cpu", "devices/cpu_threads", "devices/cuda", "devices/blocks"},
+    "devices/library.cpp": {"devices", "devices/cpu"},  # compiled for each device
     "devices/blocks": {"devices", "devices/blocks"},
     "devices/cpu": {"devices", "devices/cpu"},
     "devices/cpu_threads": {"devices", "devices/cpu", "devices/cpu_threads"},

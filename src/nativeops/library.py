@@ -5,12 +5,14 @@ import importlib
 import os
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nativeops.call import Op
 from nativeops.errors import BuildError, RangeError, message
 from nativeops.signature import FIXED, VARIABLES, ArraySpec, AttributeSpec, Signature
 from nativeops.sizes import Size
+
+if TYPE_CHECKING:
+    from nativeops.call import Op
 
 LEVELS = ("portable", "avx2", "avx512", "amx")
 _ATTRIBUTE = {int: 0, float: 1, bool: 2, str: 3}
@@ -18,7 +20,7 @@ _ATTRIBUTE = {int: 0, float: 1, bool: 2, str: 3}
 DTYPES = (*VARIABLES["Float"], *VARIABLES["Int"], *(d for d in FIXED if d in ("uint8", "bool")))
 _KINDS = {"Float": -1, "Int": -2}
 
-_ops_by_id: list[Op[Any]] = []
+_ops_by_id: list["Op[Any]"] = []
 _loaded: set[Path] = set()
 
 
@@ -32,7 +34,7 @@ def extension() -> ModuleType:
         raise BuildError(message("nativeops", text, hint=hint)) from error
 
 
-def define(op: Op[Any]) -> None:
+def define(op: "Op[Any]") -> None:
     """Make an op known to the core and load its kernels; once per op."""
     if op.id >= 0:
         return
@@ -56,7 +58,7 @@ def define(op: Op[Any]) -> None:
     op.id = op_id
 
 
-def missing_kernel(op: Op[Any], dtypes: dict[str, str], device: str) -> BuildError:
+def missing_kernel(op: "Op[Any]", dtypes: dict[str, str], device: str) -> BuildError:
     """The error for a call that no compiled kernel serves."""
     what = ", ".join(dtypes.values()) or "its arguments"
     kind = device.partition(":")[0]
@@ -118,7 +120,7 @@ def _start() -> None:
         select(level)
 
 
-def _load_kernels(op: Op[Any]) -> None:
+def _load_kernels(op: "Op[Any]") -> None:
     core = extension()
     if not op.built_in:
         from nativeops.build import build  # a user's op: compiled on this machine

@@ -56,8 +56,9 @@ def _batched(op: Op[Any]) -> int:
 
 def cases(op: Op[Any], framework: str = "numpy", device: str = "cpu") -> Iterator[Case]:
     """All cases of an op for one framework and device."""
-    for dtypes in dtype_choices(op):
-        for group, changes in _variations(op):
+    choices = dtype_choices(op)
+    for number, (group, changes) in enumerate(_variations(op)):
+        for dtypes in _in_turn(choices, number) if group == "sizes" else choices:
             given: dict[str, Any] = {
                 "sizes": base_sizes(op),
                 "leads": _leads(op, [(2,)]),
@@ -69,6 +70,11 @@ def cases(op: Op[Any], framework: str = "numpy", device: str = "cpu") -> Iterato
             skip |= layout.repeats and op.make_example is not None
             if not skip and fits(op, given["sizes"], given["attributes"]):
                 yield Case(op, framework, device, dtypes, group=group, **given)
+
+
+def _in_turn(choices: Sequence[dict[str, str]], number: int) -> list[dict[str, str]]:
+    """The first dtypes, and of the others one after another: sizes are many, and cases cost time."""
+    return [choices[0], *([choices[1 + number % (len(choices) - 1)]] if len(choices) > 1 else [])]
 
 
 def _variations(op: Op[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
