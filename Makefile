@@ -9,14 +9,14 @@ VENV ?= .venv
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-SOURCES := $(shell find src -name '*.h' -o -name '*.cpp' -o -name '*.py' -path '*/ops/*' \
-  ! -name '*_test.py' ! -name '*_bench.py') CMakeLists.txt src/nativeops/glue.py \
-  src/nativeops/signature.py src/nativeops/declare.py
-PIP = $(python) -m pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
+SOURCES := CMakeLists.txt $(addprefix src/nativeops/,glue.py signature.py declare.py devices/flags.txt) \
+  $(shell find src -name '*.h' -o -name '*.cpp' -o -path '*/ops/*.py' ! -name '*_test.py' ! -name '*_bench.py')
+PIP = $(python) -m pip install -qq --no-input --disable-pip-version-check --constraint constraints.txt
 
 ifeq ($(VENV),none)
 python := build/plain/environment/bin/python
 built := build/plain/.built
+tests := build/plain/package tests
 else
 python := $(VENV)/bin/python
 built := $(VENV)/.built
@@ -32,16 +32,30 @@ help: ## List these words
 setup: $(built) ## Make the environment and build the package, ready for work
 
 test: $(built) ## Run all tests that need no GPU
-	$(python) -m pytest -m "not cuda and not sanitizers" $(TESTS)
+	NATIVEOPS_EXPECT="numpy torch" $(python) -m pytest -m "not cuda" $(TESTS) $(tests)
 	@$(MAKE) test-sanitizers
 
 test-races: $(built) ## Run GPU-style kernels with real threads under ThreadSanitizer
-	$(python) -m pytest -m races $(TESTS)
+	$(python) -m pytest -m races $(TESTS) $(tests)
+
+# Core, bindings and kernels with checks of memory and of undefined behaviour, in a build aside; for
+# the two instruction sets that any machine of today has.
+PRELOAD = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libubsan.so)
+test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and UBSanitizer
+	$(python) tests/aside.py build/sanitizers -DNATIVEOPS_CUDA=off \
+	  -DNATIVEOPS_SANITIZE=address,undefined '-DNATIVEOPS_LEVELS=portable;avx2'
+	@$(MAKE) sanitized-portable sanitized-avx2
+
+sanitized-%:
+	NATIVEOPS_ISA=$* LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 \
+	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  build/sanitizers/environment/bin/python -m pytest $(TESTS) -k "not torch and not mistake" \
+	  -m "not cuda and not races" tests/test_matrix.py build/sanitizers/package/nativeops/ops
 
 test-cuda: $(built) ## Run the tests that need an NVIDIA GPU
 	@nvidia-smi --list-gpus 2>/dev/null | grep -q GPU || \
 	  { echo "make test-cuda: there is no NVIDIA GPU here: nvidia-smi lists none." >&2; exit 1; }
-	$(python) -m pytest -m cuda $(TESTS)
+	NATIVEOPS_EXPECT="numpy torch cuda" $(python) -m pytest -m cuda $(TESTS) $(tests)
 
 lint: $(built) ## Check style, types and spelling
 	$(python) -m ruff check
@@ -66,22 +80,13 @@ bench: $(built) ## Measure all ops against their rivals and write the report
 	$(python) -m nativeops bench
 
 demo: $(built) ## Show what the ops do, with a picture
-	$(python) -m nativeops demo
+	$(python) -m nativeops demo l1
 
 doctor: $(built) ## Say what works on this machine, and what to do about the rest
 	$(python) -m nativeops doctor
 
 wheel: $(built) ## Build the source archive and the wheel into dist/
 	$(python) -m build --outdir dist
-
-# The kernels, the core and its bindings with checks of memory and of undefined behaviour.
-SANITIZERS = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libubsan.so)
-test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and UBSanitizer
-	$(VENV)/bin/python tests/aside.py build/sanitizers -DNATIVEOPS_CUDA=off \
-	  -DNATIVEOPS_SANITIZE=address,undefined
-	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  build/sanitizers/environment/bin/python -m pytest -k "not torch" -m "not cuda and not races" \
-	  build/sanitizers/package/nativeops/ops $(TESTS)
 
 .PHONY: help setup test test-races test-sanitizers test-cuda lint format docs bench demo doctor \
   wheel golden machine
@@ -108,5 +113,6 @@ $(VENV)/.built: $(VENV)/.environment $(SOURCES)
 	@touch $@
 
 build/plain/.built: $(SOURCES) | machine
-	$(PYTHON) tests/aside.py build/plain
+	$(PYTHON) tests/aside.py build/plain -DNATIVEOPS_CUDA=$(or $(NATIVEOPS_CUDA),auto) \
+	  $(addprefix -DNATIVEOPS_CUDA_ARCHS=,$(NATIVEOPS_CUDA_ARCHS))
 	@touch $@

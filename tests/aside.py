@@ -20,18 +20,21 @@ ROOT = Path(__file__).resolve().parent.parent
 def build(folder: Path, source: Path = ROOT, options: tuple[str, ...] = ()) -> Path:
     """Build `source` in `folder`; the path of a Python that imports the result."""
     python = make_environment(folder)
+    options = (f"-DPython_EXECUTABLE={python}", *options)
     log = folder / "build.log"
     with log.open("w") as output:
         for command in (
-            ["cmake", "-S", source, "-B", folder / "cmake", "-G", "Ninja"]
-            + [f"-DPython_EXECUTABLE={python}", *options],
+            ["cmake", "-S", source, "-B", folder / "cmake", "-GNinja", *options],
             ["cmake", "--build", folder / "cmake"],
             ["cmake", "--install", folder / "cmake", "--prefix", folder / "compiled"],
         ):
-            done = subprocess.run(command, stdout=output, stderr=output, env=with_our_tools())
+            done = subprocess.run(
+                command, stdout=output, stderr=output, env=with_our_tools(), check=False
+            )
             if done.returncode:
-                raise SystemExit(f"{command[0]} failed; the end of {log}:\n{log.read_text()[-6000:]}")
-    link_package(source / "src/nativeops", folder / "compiled/nativeops", folder / "package/nativeops")
+                end = log.read_text()[-6000:]
+                raise SystemExit(f"{command[0]} failed; the end of {log}:\n{end}")
+    link_package(source / "src/nativeops", folder / "compiled", folder / "package")
     return python
 
 
@@ -56,11 +59,10 @@ def with_our_tools() -> dict[str, str]:
 def link_package(source: Path, compiled: Path, package: Path) -> None:
     """Put together the package: links to its sources, and the compiled files."""
     shutil.rmtree(package, ignore_errors=True)
-    shutil.copytree(
-        source, package, copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__", "*.so")
-    )
-    for file in compiled.iterdir():
-        shutil.copy2(file, package)
+    leave = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(source, package / "nativeops", copy_function=os.symlink, ignore=leave)
+    for file in (compiled / "nativeops").iterdir():
+        shutil.copy2(file, package / "nativeops")
 
 
 if __name__ == "__main__":

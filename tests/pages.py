@@ -9,7 +9,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-FENCE = re.compile(r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```\n", re.S)
+FENCE = re.compile(
+    r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```\n", re.S
+)
 
 
 class Block(NamedTuple):

@@ -34,7 +34,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, with the op of the page."""
     tree = tmp_path_factory.mktemp("contributing")
     shutil.copy(ROOT / "CMakeLists.txt", tree)
-    shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copytree(
+        ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
     follow_the_page(tree)
     return tree
 
@@ -53,7 +55,8 @@ def test_op_of_the_page_passes_its_tests(tree: Path) -> None:
 def test_files_of_the_page_are_in_the_projects_style(tree: Path) -> None:
     files = [str(tree / b.path) for b in blocks(PAGE) if b.path.endswith(".py")]
     for check in (["check"], ["format", "--check"]):
-        command = [sys.executable, "-m", "ruff", *check, "--config", ROOT / "pyproject.toml", *files]
+        config = ["--config", str(ROOT / "pyproject.toml")]
+        command = [sys.executable, "-m", "ruff", *check, *config, *files]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 

@@ -31,14 +31,16 @@ class Archives(NamedTuple):
 def run(command: list[str | Path], folder: Path, **settings: str) -> str:
     """The output of a command; a failure shows it."""
     variables = {**os.environ, **QUICK, **settings}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Archives:
-    """Built as `make wheel` does: the wheel from the source archive, in an environment of its own."""
+    """Built as `make wheel` does: the wheel from the source archive, in a new environment."""
     folder = tmp_path_factory.mktemp("dist")
     run([sys.executable, "-m", "build", "--outdir", folder], ROOT)
     (source,) = folder.glob("*.tar.gz")
@@ -91,7 +93,13 @@ def test_wheel_has_what_a_user_needs_and_nothing_else(archives: Archives) -> Non
 def test_source_archive_has_the_sources_and_no_leftovers(archives: Archives) -> None:
     with tarfile.open(archives.source) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
-    for needed in ("CMakeLists.txt", "pyproject.toml", "LICENSE", "README.md", "src/nativeops/py.typed"):
+    for needed in (
+        "CMakeLists.txt",
+        "pyproject.toml",
+        "LICENSE",
+        "README.md",
+        "src/nativeops/py.typed",
+    ):
         assert needed in names
     parts = {part for name in names for part in Path(name).parts}
     assert not parts & {".venv", "build", "dist", "__pycache__", ".git", ".mypy_cache"}

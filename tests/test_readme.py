@@ -32,7 +32,9 @@ def with_blocks(wanted: Callable[[Block], object]) -> list[Path]:
 def run(command: list[str | Path], folder: Path, **settings: str) -> str:
     """The output of a command; a failure shows it."""
     variables = {**os.environ, **settings}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -72,7 +74,8 @@ def test_quotations_are_literal(page: Path) -> None:
 
 
 def test_commands_of_the_readme_run() -> None:
-    commands = [b.text for b in blocks(README) if b.language == "sh" and b.mark != "install"]  # see test_install.py
+    # The installation has its test in test_install.py.
+    commands = [b.text for b in blocks(README) if b.language == "sh" and b.mark != "install"]
     assert commands
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in commands:

@@ -63,6 +63,11 @@ class Op(Generic[F]):
         tuple of ``d_<input>`` that are wanted. It returns one gradient per float input, in order;
         None where one is not wanted.
         """
+        for spec in self.signature.outputs:
+            if any(f"d_{spec.name}" == own.name for own in self.signature.inputs):
+                text = f"`d_{spec.name}` is an input, and in the gradient what arrives at "
+                text += f"`{spec.name}`."
+                raise ArgumentError(message(self.name, text, hint="rename the input."))
         self.gradient_rule = rule
         return rule
 

@@ -100,7 +100,7 @@ def op(*, kernel: str, autocast: Literal["float32", "keep"] = "float32") -> "Cal
 
     def declare(reference: F) -> "Op[F]":
         source = Path(inspect.getfile(reference)).resolve()
-        declared = Op(reference, read(reference), source.with_name(kernel), autocast)
+        declared = Op(reference, read(reference), source.parent / kernel, autocast)
         register(declared)
         return declared
 
@@ -126,7 +126,18 @@ def read(reference: Callable[..., Any]) -> Signature:
             attributes.append(_attribute(parameter, hint))
         else:
             raise TypeError(f"{name}: annotate `{parameter.name}` as an array or put it behind `*`")
+    _check_known(name, inputs, attributes)
     return Signature(name, tuple(inputs), _outputs(name, hints.get("return")), tuple(attributes))
+
+
+def _check_known(name: str, inputs: list[ArraySpec], attributes: list[AttributeSpec]) -> None:
+    known = {axis.name for spec in inputs for axis in spec.axes}
+    known |= {spec.name for spec in attributes}
+    for spec in inputs:
+        for axis in spec.axes:
+            for unknown in sorted(axis.names() - known):
+                text = f"{name}: `{axis}` in `{spec.name}` needs the size `{unknown}`, "
+                raise TypeError(text + "but no input has it as an axis of its own")
 
 
 def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:

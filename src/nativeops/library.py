@@ -125,12 +125,11 @@ def _load_kernels(op: "Op[Any]") -> None:
     if not op.built_in:
         from nativeops.build import build  # a user's op: compiled on this machine
 
-        paths = [build(op)]
-    else:
-        usable = {f"libnativeops_cpu_{level}.so" for level in LEVELS[: core.levels()[0] + 1]}
-        paths = [p for p in kernel_files() if p.name in usable or "cuda" in p.name]
-    for path in paths:
-        if path not in _loaded:
+        core.load(str(build(op)))  # even if known: of several versions the last loaded is used
+        return
+    usable = {f"libnativeops_cpu_{level}.so" for level in LEVELS[: core.levels()[0] + 1]}
+    for path in kernel_files():
+        if path not in _loaded and (path.name in usable or "cuda" in path.name):
             _loaded.add(path)
             core.load(str(path))
 

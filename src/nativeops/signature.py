@@ -2,9 +2,11 @@
 """What an op takes and returns: named axes and dtypes; solving them, and explaining a mismatch."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any, NamedTuple
 
 from nativeops.errors import DtypeError, Given, RangeError, ShapeError, message
@@ -16,6 +18,7 @@ VARIABLES = {
     "Float": ("float32", "float64", "bfloat16", "float16"),
     "Int": ("int32", "int64"),
 }
+MAX_RANK = 16  # of any array (devices/abi.h: NATIVEOPS_MAX_RANK)
 FIXED = ("float32", "float64", "int32", "int64", "uint8", "bool")
 KINDS = {**VARIABLES, **{"Bool" if d == "bool" else d.capitalize(): (d,) for d in FIXED}}
 
@@ -77,16 +80,28 @@ class AttributeSpec:
                 text = f"`{self.name}` must be one of {list(self.choices)}, but is {value!r}."
                 raise RangeError(message(op, text))
             return value
-        number = isinstance(value, (int, float)) or hasattr(value, "__index__")
-        wrong = not number or (self.type is int and isinstance(value, float))
-        if wrong or (isinstance(value, bool) and self.type is not bool):
-            raise DtypeError(
-                message(op, f"`{self.name}` must be {self.type.__name__}, but is {value!r}.")
-            )
-        converted = self.type(value)
+        try:
+            converted = self._convert(value)
+        except (TypeError, ValueError):
+            text = f"`{self.name}` must be {self.type.__name__}, but is {value!r}."
+            raise DtypeError(message(op, text)) from None
         if not self.low <= converted <= self.high:
-            raise RangeError(message(op, f"`{self.name}` must be {self.bounds}, but is {value!r}."))
+            words = self.bounds or "a number"
+            raise RangeError(message(op, f"`{self.name}` must be {words}, but is {value!r}."))
+        if self.type is int and not -(2**63) <= converted < 2**63:
+            raise RangeError(message(op, f"`{self.name}` must fit in 64 bits, but is {value!r}."))
         return converted
+
+    def _convert(self, value: Any) -> Any:
+        """The value as the attribute's type; a TypeError if it is of another type."""
+        flag = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+        if flag and self.type is not bool:
+            raise TypeError
+        if flag or isinstance(value, int) or self.type is not float:
+            return self.type(value if flag else operator.index(value))
+        if isinstance(value, (float, Real)) or hasattr(value, "__index__"):
+            return float(value)
+        raise TypeError
 
     @property
     def bounds(self) -> str:
@@ -146,7 +161,7 @@ class Signature:
                     sizes[axis.name], origin[axis.name] = size, spec.name
                 elif sizes[axis.name] != size:
                     self._fail_size(given, array, axis.name, size, sizes, origin)
-        self._check_arithmetic(given, sizes)
+        self._check_arithmetic(given, sizes, batch)
         return Solution(sizes, batch, dtypes)
 
     def output_shape(self, spec: ArraySpec, solution: Solution) -> tuple[Any, ...]:
@@ -180,6 +195,11 @@ class Signature:
         first = ""
         for spec, array in zip(self.inputs, given, strict=True):
             extra = len(array.shape) - len(spec.axes)
+            if len(array.shape) > MAX_RANK:
+                text = (
+                    f"`{spec.name}` must have at most {MAX_RANK} axes, but has {len(array.shape)}."
+                )
+                raise ShapeError(message(self.op, text, given))
             if extra < 0 or (extra > 0 and not spec.batch):
                 self._fail_rank(given, spec, array)
             if not spec.batch:
@@ -197,7 +217,9 @@ class Signature:
             batch = merged
         return batch
 
-    def _check_arithmetic(self, given: Sequence[Given], sizes: Mapping[str, Any]) -> None:
+    def _check_arithmetic(
+        self, given: Sequence[Given], sizes: Mapping[str, Any], batch: tuple[Any, ...]
+    ) -> None:
         for spec, array in zip(self.inputs, given, strict=True):
             for axis, size in zip(spec.axes, self._own_axes(spec, array), strict=True):
                 if axis.name is None and axis.evaluate(sizes) != size:
@@ -207,6 +229,10 @@ class Signature:
                     hint = f"the other arguments say {known}." if known else None
                     raise ShapeError(message(self.op, text, given, hint))
         for output in self.outputs:
+            rank = len(output.axes) + (len(batch) if output.batch else 0)
+            if rank > MAX_RANK:
+                text = f"`{output.name}` would have {rank} axes; at most {MAX_RANK} are possible."
+                raise ShapeError(message(self.op, text, given))
             for axis in output.axes:
                 if axis.name is None and axis.evaluate(sizes) < 0:
                     text = f"axis `{axis}` of the result would be {axis.evaluate(sizes)}."

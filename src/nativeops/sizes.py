@@ -34,11 +34,16 @@ def _smaller(a: Any, b: Any) -> Any:
     return -_larger(-a, -b)
 
 
+def _divided(a: Any, b: Any) -> Any:
+    """Floor division; by zero there is no size, which -1 tells."""
+    return -1 if isinstance(b, int) and b == 0 else a // b
+
+
 _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "//": operator.floordiv,
+    "//": _divided,
     "max": _larger,
     "min": _smaller,
 }
@@ -95,7 +100,8 @@ class Size:
         left, right = self.parts
         if self.op in ("max", "min"):
             return f"{self.op}({left},{right})"
-        return f"{_grouped(left)}{self.op}{_grouped(right)}"
+        divides = self.op == "//" and right.op == "*"
+        return f"{_grouped(left)}{self.op}{f'({right})' if divides else _grouped(right)}"
 
     def __add__(self, other: "Size | int") -> "Size":
         return Size("+", (self, as_size(other)))

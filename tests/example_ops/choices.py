@@ -12,9 +12,7 @@ from nativeops.declare import Array, Bool, Float, Int, Uint8, op
 def take(x: Float[Array, "*b n d"], index: Int[Array, "*b k"]) -> Float[Array, "*b k d"]:
     """``out[i] = x[index[i]]``; zero where the index is outside."""
     inside = (index >= 0) & (index < x.shape[-2])
-    padded = np.concatenate(
-        [x, np.zeros_like(x[..., :1, :], shape=(*x.shape[:-2], 1, x.shape[-1]))], -2
-    )
+    padded = np.concatenate([x, np.zeros((*x.shape[:-2], 1, x.shape[-1]))], -2)
     places = np.where(inside, index, x.shape[-2])[..., None]
     lead = np.broadcast_shapes(padded.shape[:-2], places.shape[:-2])
     padded = np.broadcast_to(padded, (*lead, *padded.shape[-2:]))
@@ -35,11 +33,10 @@ def take_grad(
 def _example(random, given):
     """Indices to both sides of what is allowed, and some of them twice."""
     lead, n, k, d = given["b"], given["n"], given["k"], given["d"]
-    arguments = {
+    return {
         "x": random.standard_normal((*lead, n, d)),
         "index": random.integers(-1, n + 1, (*lead, k)),
     }
-    return arguments
 
 
 take.example(_example)

@@ -121,6 +121,7 @@ def _rounds(
         share = min(passed / effort.seconds, done / fewest, 1.0)
         progress(done + 1, max(done / effort.most, share))
         if bench.limit:
+            bench.limit()  # as long as threads of the last rival may still be spinning
             rates.append(bench.limit())
         for runner in runners:
             runner.sample(effort.sample)

@@ -36,6 +36,7 @@ struct Shims {
   uint64_t (*abi_version)();
   int32_t (*device_type_cpu)();
   int32_t (*device_type_cuda)();
+  int32_t cpu, cuda;  // what these two return
   // Optional: newer PyTorch wants the ABI version with a registration; streams need CUDA.
   Error (*library_impl_versioned)(Library, const char*, BoxedKernel, uint64_t);
   Error (*get_current_cuda_stream)(int32_t, void**);
@@ -66,21 +67,21 @@ struct Owned {
 
 bool describe(Tensor tensor, NativeopsTensor& out) {
   int64_t rank;
-  int32_t type, index;
+  int32_t type, index = 0;
   check(shims.get_data_ptr(tensor, &out.data));
   check(shims.get_dim(tensor, &rank));
   check(shims.get_sizes(tensor, &out.shape));
   check(shims.get_strides(tensor, &out.strides));
   check(shims.get_device_type(tensor, &type));
-  check(shims.get_device_index(tensor, &index));
+  if (type != shims.cpu) check(shims.get_device_index(tensor, &index));
   const int dtype = dtype_of(tensor);
   if (dtype < 0) return false;
   out.dtype = core::kDtypes[dtype];
   out.ndim = static_cast<int32_t>(rank);
   out.byte_offset = 0;
-  out.device_type = type == shims.device_type_cuda() ? kNativeopsCuda : kNativeopsCpu;
+  out.device_type = type == shims.cuda ? kNativeopsCuda : kNativeopsCpu;
   out.device_id = index < 0 ? 0 : index;
-  return type == shims.device_type_cpu() || type == shims.device_type_cuda();
+  return type == shims.cpu || type == shims.cuda;
 }
 
 [[noreturn]] void fail_fit(const core::Op& op) {
@@ -88,7 +89,7 @@ bool describe(Tensor tensor, NativeopsTensor& out) {
 }
 
 struct Arguments {
-  NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS] = {};  // the inputs, then the outputs
+  NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS];  // the inputs, then the outputs
   NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
   uint32_t want;
   Owned inputs, outputs;
@@ -130,8 +131,7 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, int6
   out.shape = const_cast<int64_t*>(solution.shape[i]);
   out.strides = strides;
   out.data = nullptr;
-  const int32_t device = first.device_type == kNativeopsCuda ? shims.device_type_cuda()
-                                                             : shims.device_type_cpu();
+  const int32_t device = first.device_type == kNativeopsCuda ? shims.cuda : shims.cpu;
   Tensor tensor;
   const Error error = shims.empty_strided(
       wanted ? out.ndim : 1, wanted ? out.shape : nothing, wanted ? strides : one,
@@ -211,6 +211,8 @@ const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
   LOOK_UP(device_type_cpu)
   LOOK_UP(device_type_cuda)
 #undef LOOK_UP
+  shims.cpu = shims.device_type_cpu();
+  shims.cuda = shims.device_type_cuda();
   look_up(cpu, "torch_library_impl", shims.library_impl_versioned);
   if (void* cuda = *libtorch_cuda ? dlopen(libtorch_cuda, RTLD_NOW | RTLD_NOLOAD) : nullptr)
     look_up(cuda, "aoti_torch_get_current_cuda_stream", shims.get_current_cuda_stream);

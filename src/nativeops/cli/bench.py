@@ -41,6 +41,8 @@ def bench(
     given = tuple(read_size(text) for text in sizes or ())
     lines: list[dict[str, Any]] = []
     wrong = False
+    if (load := os.getloadavg()[0]) > 1:
+        typer.echo(f"Other programs are busy (load {load:.1f}): expect wide quartiles.", err=True)
     for each in chosen:
         module = bench_module(each.__module__)
         if module is None:

@@ -81,12 +81,8 @@ def built_by() -> str:
 
 def frameworks() -> Iterator[Check]:
     """Whose arrays can be passed, in the versions that the package's metadata asks for."""
-    requires = metadata.requires("nativeops") or []
     for name in FRAMEWORKS:
-        oldest = next(
-            found[1] for line in requires if (found := re.match(rf"{name}>=([\d.]+)", line))
-        )
-        found = package_version(name)
+        found, oldest = package_version(name), oldest_version(name)
         if found is None:
             state = BROKEN if name == "numpy" else MISSING
             yield Check(name, state, "not installed", f"run `pip install {name}`")
@@ -95,6 +91,15 @@ def frameworks() -> Iterator[Check]:
             yield Check(name, BROKEN, f"{found}, older than {oldest}", upgrade)
         else:
             yield Check(name, OK, found)
+
+
+def oldest_version(name: str) -> str:
+    """What the metadata asks for; a build that was not installed has none, and takes any."""
+    try:
+        requires = metadata.requires("nativeops") or []
+    except metadata.PackageNotFoundError:
+        return "0"
+    return next(start[1] for each in requires if (start := re.match(rf"{name}>=([\d.]+)", each)))
 
 
 def numbers(version: str) -> list[int]:

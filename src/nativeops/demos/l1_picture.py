@@ -66,7 +66,7 @@ def _confusion(figure: Any, digits: Digits, found: Labels) -> None:
 
 def _times(figure: Any, speed: Sequence[Measurement]) -> None:
     """One panel per method; bars are medians, whiskers the quartiles."""
-    figure.suptitle("milliseconds for the same work (lines: quartiles)", color=INK)
+    figure.suptitle("milliseconds for the same work (logarithmic; lines: quartiles)", color=INK)
     cases = list(dict.fromkeys(figures.case for figures in speed))
     most = len({figures.rival for figures in speed})
     for axis, case in zip(figure.subplots(1, len(cases)), cases, strict=True):
@@ -81,7 +81,10 @@ def _times(figure: Any, speed: Sequence[Measurement]) -> None:
         axis.bar_label(drawn, [f"{value:.3g}" for value in values], padding=6, color=INK)
         axis.set_title(f"{case}\n{_work(bars[0])}", fontsize=10, color=INK)
         axis.set_ylim(most - 0.5, -0.5)
-        axis.margins(x=0.18)
+        axis.set_xscale("log")
+        axis.set_xlim(values.min() / 4, values.max() * 5)  # the same room for bars and numbers
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.minorticks_off()
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(axis="y", length=0)
 

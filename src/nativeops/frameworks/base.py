@@ -2,7 +2,9 @@
 """The contract between a call and a framework, and how the framework of an array is found."""
 
 import importlib
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from nativeops.errors import ArgumentError, message
@@ -56,6 +58,13 @@ def load(name: str) -> Framework:
             raise ArgumentError(message("nativeops", text, hint=hint)) from None
         _LOADED[name] = module.framework
     return _LOADED[name]
+
+
+def load_imported() -> None:
+    """Load what the program has imported already: saved programs only name their ops."""
+    if "torch" in sys.modules:
+        with suppress(Exception):  # the first call with a tensor raises it again
+            load("torch")
 
 
 # PyTorch's compiler runs this function while it traces, instead of tracing into it.

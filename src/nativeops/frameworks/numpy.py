@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy arrays. Calls that fit are served by the extension at once; the rest comes here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,10 +49,12 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     define(op)
     mask = op.wanted(want)
     outputs = _outputs(op, solution, mask, out)
+    aside = out is not None and _needs_aside(out, arrays)
+    made = [np.empty_like(out, order="C", subok=False)] if aside else outputs
     inputs = tuple(_readable(a, g.dtype) for a, g in zip(arrays, described, strict=True))
     places = tuple(
         None if o is None else _readable(o, op.signature.output_dtype(s, solution))
-        for o, s in zip(outputs, op.signature.outputs, strict=True)
+        for o, s in zip(made, op.signature.outputs, strict=True)
     )
     status, text = extension().run(op.id, inputs, places, tuple(attributes.values()))
     if status == 2:
@@ -61,7 +63,19 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         raise missing_kernel(op, solution.dtypes, "cpu")
     if status != 0:
         raise BuildError(message(op.name, text))
+    if aside:
+        out[...] = made[0]
     return op.collect(outputs)
+
+
+def _needs_aside(out: Any, arrays: Sequence[Any]) -> bool:
+    """Whether the result cannot be written to `out` while the inputs are read."""
+    return not _steppable(out) or any(np.may_share_memory(out, array) for array in arrays)
+
+
+def _steppable(array: Any) -> bool:
+    """Whether a kernel can step from element to element; not in fields of a packed record."""
+    return bool(array.flags.aligned) and not any(s % array.itemsize for s in array.strides)
 
 
 def _readable(array: Any, dtype: str) -> tuple[Any, int]:
@@ -70,9 +84,7 @@ def _readable(array: Any, dtype: str) -> tuple[Any, int]:
     if dtype == "bfloat16":
         # The extension sees half-precision items and is told which kind.
         array = array.view(np.float16)
-    if not array.flags.aligned or any(s % array.itemsize for s in array.strides):
-        array = array.copy()  # fields of a packed record: no kernel can step through them
-    return array, DTYPES.index(dtype)
+    return array if _steppable(array) else array.copy(), DTYPES.index(dtype)
 
 
 def _outputs(op: Op[Any], solution: Any, mask: int, out: Any) -> list[Any]:
@@ -130,6 +142,9 @@ def _check_out(op: Op[Any], out: Any, shape: tuple[int, ...], dtype: str) -> Any
         raise ShapeError(message(op.name, text))
     if not out.flags.writeable:
         raise ArgumentError(message(op.name, "`out` is read-only.", hint="give a writable array."))
+    if any(step == 0 and size > 1 for size, step in zip(shape, out.strides, strict=True)):
+        text = "`out` has elements that share memory."
+        raise ArgumentError(message(op.name, text, hint="give an array that is not broadcast."))
     return out
 
 

@@ -8,18 +8,20 @@ eager code needs no gradient, or from inside the gradient's own function: it cos
 Importing this file registers all built-in ops, so that saved programs that contain them load.
 """
 
+import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.compiler.config
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from nativeops.call import Op, given
 from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message
-from nativeops.frameworks.torch_gradient import autograd_kernel, make_function
+from nativeops.frameworks.torch_gradient import Function, autograd_kernel
 from nativeops.frameworks.torch_vmap import vmap_rule
 from nativeops.library import define, extension, missing_kernel
 from nativeops.registry import ops
@@ -29,14 +31,14 @@ _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
 _MISSING = object()
 
-_library = torch.library.Library(SPACE, "FRAGMENT")
+_library: Any = torch.library.Library(SPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 _handles: dict[str, "Handle"] = {}
 _registering = threading.RLock()
 
 # A call of a tiny op takes as long as fifteen look-ups of these.
 _is_grad_enabled = torch.is_grad_enabled
-_any_requires_grad = torch._C._any_requires_grad  # type: ignore[attr-defined]
-_transforms_active = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined]
+_any_requires_grad = torch._C._any_requires_grad
+_transforms_active = torch._C._are_functorch_transforms_active
 _number_of_modes = torch._C._len_torch_dispatch_stack
 _autocast_enabled = torch._C._is_any_autocast_enabled
 _tracing_state = torch._C._get_tracing_state
@@ -50,7 +52,9 @@ class Torch:
     def __init__(self) -> None:
         folder = Path(torch.__file__).parent / "lib"
         cuda = folder / "libtorch_cuda.so"
-        extension().connect_torch(str(folder / "libtorch_cpu.so"), str(cuda) if cuda.exists() else "")
+        extension().connect_torch(
+            str(folder / "libtorch_cpu.so"), str(cuda) if cuda.exists() else ""
+        )
 
     def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
         """See `frameworks.base.Framework`."""
@@ -96,17 +100,17 @@ class Handle:
         self.plain = not (signature.attributes or signature.selective)
         self.single = op.result is None
         # What `arrange` and `collect` need of the declaration, without its objects.
-        self.numbers = [
+        self.numbers: list[tuple[Any, ...]] = [
             (a.name, a.type, a.choices, _MISSING if a.required else a.default, a.low, a.high)
             for a in signature.attributes
         ]
-        self.masks = {None: op.wanted(None)}
+        self.masks: dict[Any, int] = {None: op.wanted(None)}
         self.all = (1 << len(signature.outputs)) - 1
         self.shown = sum(1 << bit for bit, spec in enumerate(signature.outputs) if not spec.kept)
         version = op.version
         self.full = self._register(f"{op.name}.{version}" if version else op.name)
         self.raw = self._register(f"{op.name}.no_grad{version}")._op
-        self.apply = make_function(op, self.outputs).apply
+        self.apply = Function(op, self.outputs).apply
         name = f"{op.name}.{version}" if version else op.name
         _library.impl(name, autograd_kernel(self), "Autograd", with_keyset=True)
         torch.library.register_vmap(f"{SPACE}::{name}", vmap_rule(self), lib=_library)
@@ -179,15 +183,14 @@ class Handle:
 
     def collect(self, result: Any, values: Sequence[Any]) -> Any:
         """What the caller gets; outputs that were not made have arrived as empty tensors."""
-        if self.single:
+        several = self.op.result
+        if several is None:
             return result
         outputs = result if isinstance(result, (tuple, list)) else (result,)
         mask = self.shown & values[-1] if self.selective else self.shown
         if mask == self.all:
-            return self.op.result(*outputs)
-        return self.op.result(
-            *[output if mask >> bit & 1 else None for bit, output in enumerate(outputs)]
-        )
+            return several(*outputs)
+        return several(*[one if mask >> bit & 1 else None for bit, one in enumerate(outputs)])
 
     def outputs(self, values: Sequence[Any]) -> list[tuple[tuple[Any, ...], torch.dtype]]:
         """Shape and dtype of each output; raises the errors of wrong arguments."""
@@ -235,13 +238,15 @@ def _explain(
     if isinstance(error, NativeOpsError):
         return error
     arrays, attributes = op.bind(args, op.split(kwargs)[0])
+    for array, spec in zip(arrays, op.signature.inputs, strict=True):
+        if isinstance(array, torch.Tensor) and (array.is_nested or array.layout != torch.strided):
+            kind = "nested" if array.is_nested else str(array.layout)
+            text = f"`{spec.name}` must be a dense tensor, but is {kind}."
+            way = "to_padded_tensor(0.0)" if array.is_nested else "to_dense()"
+            hint = f"convert it with `{spec.name}.{way}`."
+            return ArgumentError(message(op.name, text, hint=hint))
     described = given(op, framework, arrays)
     devices = [str(array.device) for array in arrays]
-    for array, one in zip(arrays, described, strict=True):
-        if array.layout is not torch.strided:
-            text = f"`{one.name}` must be a dense tensor, but is {array.layout}."
-            hint = f"convert it with `{one.name}.to_dense()`."
-            return ArgumentError(message(op.name, text, described, hint))
     solution = op.check(described, devices, attributes)
     if devices[0].partition(":")[0] not in ("cpu", "cuda", "meta"):
         text = f"there are no kernels for {devices[0]}."
@@ -257,7 +262,18 @@ def _explain(
     return error
 
 
+def _digest() -> str:
+    """What the gradients and shapes of built-in ops are made from: it tells one version apart."""
+    package = Path(__file__).parent.parent
+    sources = [*package.glob("ops/*.py"), *package.glob("frameworks/torch*.py")]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources)))
+    return digest.hexdigest()[:12]
+
+
 framework = Torch()
+# The caches of compiled programs know ops by their names alone: those of another version of this
+# package must not serve (pytorch#144344).
+torch.compiler.config.cache_key_tag += f" nativeops-{_digest()}"
 for _op in ops():
     if _op.built_in:
         connect(_op)

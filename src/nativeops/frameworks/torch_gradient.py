@@ -8,6 +8,7 @@ on the base class that PyTorch itself uses for one level of a transform.
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
+from types import new_class
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,103 +29,108 @@ _transforms_active = torch._C._are_functorch_transforms_active  # type: ignore[a
 _any_requires_grad = torch._C._any_requires_grad  # type: ignore[attr-defined]
 
 
-def make_function(op: Op[Any], describe: Callable[..., Sequence[Any]]) -> Any:
+class Function:
     """The autograd function of an op: ``apply(compute, *values in the order of the schema)``.
 
     All that does not depend on the values is worked out here, once: what to keep is picked by
     position, and so are the arguments of the gradient rule.
     """
-    inputs, outputs, attributes = (
-        [spec.name for spec in specs]
-        for specs in (op.signature.inputs, op.signature.outputs, op.signature.attributes)
-    )
-    n_inputs, single = len(inputs), len(outputs) == 1
-    kept = [bit for bit, spec in enumerate(op.signature.outputs) if spec.kept]
-    kept_mask = sum(1 << bit for bit in kept)
-    names = [name for name in op.gradient_names if name in inputs or name in outputs]
-    pick_saved = _picker([*inputs, *outputs], names)
-    known = [*names, *attributes, *(f"d_{name}" for name in outputs), "needs"]
-    pick_arguments = _picker(known, op.gradient_names)
-    words = [(i, spec.choices) for i, spec in enumerate(op.signature.attributes) if spec.choices]
-    asked = [bit for bit, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
-    integers = [i for i, spec in enumerate(op.signature.inputs) if spec.dtypes[0] not in _FLOATS]
-    rest = (None,) * (len(attributes) + op.signature.selective)
-    needs_of: dict[tuple[bool, ...], tuple[str, ...]] = {}  # grows to the patterns that occur
 
-    class Function(_SingleLevelFunction):
-        @staticmethod
-        def forward(ctx: Any, compute: Any, *values: Any) -> Any:
-            if kept:
-                values = (*values[:-1], values[-1] | kept_mask)
-            if _transforms_active():
-                # Without this the inner level of a second `grad` would see constants.
-                with torch.enable_grad():
-                    result = compute(*values)
-            else:
+    def __init__(self, op: Op[Any], describe: Callable[..., Sequence[Any]]) -> None:
+        signature = op.signature
+        inputs, outputs, attributes = (
+            [spec.name for spec in specs]
+            for specs in (signature.inputs, signature.outputs, signature.attributes)
+        )
+        self.op, self.describe, self.inputs = op, describe, inputs
+        self.n_inputs, self.n_attributes = len(inputs), len(attributes)
+        self.single = len(outputs) == 1
+        self.selective = signature.selective
+        self.kept = [bit for bit, spec in enumerate(signature.outputs) if spec.kept]
+        self.kept_mask = sum(1 << bit for bit in self.kept)
+        saved = [name for name in op.gradient_names if name in inputs or name in outputs]
+        self.pick_saved = _picker([*inputs, *outputs], saved)
+        known = [*saved, *attributes, *(f"d_{name}" for name in outputs), "needs"]
+        self.pick_arguments = _picker(known, op.gradient_names)
+        self.words = [(i, a.choices) for i, a in enumerate(signature.attributes) if a.choices]
+        self.asked = [i for i, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
+        self.integers = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] not in _FLOATS]
+        self.rest = (None,) * (len(attributes) + self.selective)
+        self.needs: dict[tuple[bool, ...], tuple[str, ...]] = {}  # the patterns that occurred
+        methods = {"forward": staticmethod(self.forward), "backward": staticmethod(self.backward)}
+        made = new_class(op.name, (_SingleLevelFunction,), exec_body=lambda b: b.update(methods))
+        self.apply: Callable[..., Any] = made.apply
+
+    def forward(self, ctx: Any, compute: Any, *values: Any) -> Any:
+        """Compute, and keep what the gradient rule asks for."""
+        if self.kept:
+            values = (*values[:-1], values[-1] | self.kept_mask)
+        if _transforms_active():
+            # Without this the inner level of a second `grad` would see constants.
+            with torch.enable_grad():
                 result = compute(*values)
-            arrays = values[:n_inputs]
-            if single:
-                ctx.save_for_backward(*pick_saved((*arrays, result)))
-            else:
-                ctx.save_for_backward(*pick_saved((*arrays, *result)))
-                _several(ctx, values, result)
-            if attributes:
-                ctx.numbers = values[n_inputs : n_inputs + len(attributes)]
-            return result
+        else:
+            result = compute(*values)
+        arrays = values[: self.n_inputs]
+        if self.single:
+            ctx.save_for_backward(*self.pick_saved((*arrays, result)))
+        else:
+            ctx.save_for_backward(*self.pick_saved((*arrays, *result)))
+            self._note_outputs(ctx, values, result)
+        if self.n_attributes:
+            ctx.numbers = values[self.n_inputs : self.n_inputs + self.n_attributes]
+        return result
 
-        @staticmethod
-        def backward(ctx: Any, *d_outputs: Any) -> Any:
-            if op.gradient_rule is None:
-                raise GradientError(op.no_gradient)
-            pattern = ctx.needs_input_grad
-            needs = needs_of.get(pattern)
-            if needs is None:
-                needed = [f"d_{name}" for name, need in zip(inputs, pattern[1:], strict=False) if need]
-                needs = needs_of[pattern] = tuple(needed)
-            if not single:
-                d_outputs = _filled(ctx, d_outputs)
-            numbers = ctx.numbers if attributes else ()
-            if words:
-                numbers = _spelt(numbers)
-            gradients = op.gradient_rule(
-                *pick_arguments((*ctx.saved_tensors, *numbers, *d_outputs, needs))
-            )
-            if not isinstance(gradients, tuple):
-                gradients = (gradients,)
-            if len(gradients) != n_inputs - len(integers):
-                text = f"{op.name}: the gradient rule gave {len(gradients)} gradients"
-                raise TypeError(f"{text} for {n_inputs - len(integers)} inputs")
-            for place in integers:
-                gradients = (*gradients[:place], None, *gradients[place:])
-            # Where an input was broadcast, PyTorch sums its gradient to its shape.
-            return (None, *gradients, *rest)
+    def backward(self, ctx: Any, *d_outputs: Any) -> Any:
+        """Apply the gradient rule to what was kept and to what arrives."""
+        op = self.op
+        if op.gradient_rule is None:
+            raise GradientError(op.no_gradient)
+        pattern = ctx.needs_input_grad
+        needs = self.needs.get(pattern)
+        if needs is None:
+            needed = (f"d_{name}" for i, name in enumerate(self.inputs) if pattern[i + 1])
+            needs = self.needs[pattern] = tuple(needed)
+        if not self.single:
+            d_outputs = self._filled(ctx, d_outputs)
+        numbers = self._spelt(ctx.numbers) if self.n_attributes else ()
+        known = (*ctx.saved_tensors, *numbers, *d_outputs, needs)
+        gradients = op.gradient_rule(*self.pick_arguments(known))
+        if not isinstance(gradients, tuple):
+            gradients = (gradients,)
+        if len(gradients) != self.n_inputs - len(self.integers):
+            text = f"the gradient rule gave {len(gradients)} gradients"
+            raise TypeError(f"{op.name}: {text} for {self.n_inputs - len(self.integers)} inputs")
+        for place in self.integers:
+            gradients = (*gradients[:place], None, *gradients[place:])
+        # Where an input was broadcast, PyTorch sums its gradient to its shape.
+        return (None, *gradients, *self.rest)
 
-    def _several(ctx: Any, values: Any, results: Any) -> None:
-        ctx.mark_non_differentiable(*(results[bit] for bit in kept))
+    def _note_outputs(self, ctx: Any, values: Any, results: Any) -> None:
+        ctx.mark_non_differentiable(*(results[bit] for bit in self.kept))
         # PyTorch would fill in zeros for all outputs; most of them nobody reads.
         ctx.set_materialize_grads(False)
-        if asked:
-            mask = values[-1] if op.signature.selective else -1
-            made = all(mask >> bit & 1 for bit in asked)
-            like = [(one.shape, one.dtype) for one in results] if made else describe(values)
-            ctx.like = [like[bit] for bit in asked]
+        if self.asked:
+            mask = values[-1] if self.selective else -1
+            made = all(mask >> bit & 1 for bit in self.asked)
+            like = [(one.shape, one.dtype) for one in results] if made else self.describe(values)
+            ctx.like = [like[bit] for bit in self.asked]
             ctx.device = results[0].device
 
-    def _filled(ctx: Any, d_outputs: Any) -> list[Any]:
+    def _filled(self, ctx: Any, d_outputs: Any) -> list[Any]:
         filled = list(d_outputs)
-        for bit, (shape, dtype) in zip(asked, ctx.like if asked else (), strict=True):
+        for place, bit in enumerate(self.asked):
             if filled[bit] is None:
+                shape, dtype = ctx.like[place]
                 filled[bit] = torch.zeros(shape, dtype=dtype, device=ctx.device)
         return filled
 
-    def _spelt(numbers: Any) -> list[Any]:
-        spelt = list(numbers)
-        for i, choices in words:
-            spelt[i] = choices[spelt[i]]
-        return spelt
-
-    Function.__name__ = Function.__qualname__ = f"{op.name}_function"
-    return Function
+    def _spelt(self, numbers: Any) -> Any:
+        if self.words:
+            numbers = list(numbers)
+            for i, choices in self.words:
+                numbers[i] = choices[numbers[i]]
+        return numbers
 
 
 def _picker(known: Sequence[str], wanted: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -10,7 +10,7 @@
 
 namespace nativeops::tuned {
 
-// sqrt(Σ_k d_k²) = c · sqrt(Σ_k (d_k / c)²), c a power of two near the largest |d_k|: no square
+// sqrt(Σ_k d_k^2) = c · sqrt(Σ_k (d_k / c)^2), c a power of two near the largest |d_k|: no square
 // overflows or is lost. In two factors, since 1 / c may be too large for one number.
 template <class A, class T>
 A rescaled_norm(In<T, 1> x, In<T, 1> y) {
@@ -33,7 +33,7 @@ A rescaled_norm(In<T, 1> x, In<T, 1> y) {
   return std::sqrt(sum) / first / second;
 }
 
-// s + d², and the root of it all. A sum so large or so small that squares may have been lost is
+// s + d^2, and the root of it all. A sum so large or so small that squares may have been lost is
 // formed again with care.
 template <class A>
 struct SquareSum {

@@ -73,7 +73,7 @@ def cases(op: Op[Any], framework: str = "numpy", device: str = "cpu") -> Iterato
 
 
 def _in_turn(choices: Sequence[dict[str, str]], number: int) -> list[dict[str, str]]:
-    """The first dtypes, and of the others one after another: sizes are many, and cases cost time."""
+    """The first dtypes and, one after another, the others: of sizes there are many."""
     return [choices[0], *([choices[1 + number % (len(choices) - 1)]] if len(choices) > 1 else [])]
 
 

@@ -102,8 +102,8 @@ Vec<T> fnma(Vec<T> a, Vec<T> b, Vec<T> c) {
   else
     return {_mm512_fnmadd_pd(a.raw, b.raw, c.raw)};
 }
-inline Vec<float> sqrt(Vec<float> a) { return {_mm512_sqrt_ps(a.raw)}; }
-inline Vec<double> sqrt(Vec<double> a) { return {_mm512_sqrt_pd(a.raw)}; }
+inline Vec<float> sqrt(Vec<float> a) { return {_mm512_maskz_sqrt_ps(0xffff, a.raw)}; }
+inline Vec<double> sqrt(Vec<double> a) { return {_mm512_maskz_sqrt_pd(0xff, a.raw)}; }
 
 // -1, 0 or 1; NaN of NaN. Four bits say what becomes of each class of numbers, from the lowest:
 // two of NaN (2: stays NaN), zero (8: 0), one (a: 1), -infinity (9: -1), infinity, below 0, above
@@ -169,11 +169,13 @@ inline Vec<double> load_first(const double* from, int64_t count) {
   return {_mm512_maskz_loadu_pd(static_cast<__mmask8>(first_lanes(count)), from)};
 }
 inline Vec<float> load_first(const bf16* from, int64_t count) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first_lanes(count), from));
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+  const __mmask16 lanes = first_lanes(count);
+  const __m512i wide = _mm512_maskz_cvtepu16_epi32(lanes, _mm256_maskz_loadu_epi16(lanes, from));
+  return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(lanes, wide, 16))};
 }
 inline Vec<float> load_first(const f16* from, int64_t count) {
-  return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(count), from))};
+  const __mmask16 lanes = first_lanes(count);
+  return {_mm512_maskz_cvtph_ps(lanes, _mm256_maskz_loadu_epi16(lanes, from))};
 }
 inline void store_first(float* to, Vec<float> a, int64_t count) {
   _mm512_mask_storeu_ps(to, first_lanes(count), a.raw);

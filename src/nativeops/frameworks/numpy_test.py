@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy arrays of all kinds, and `out=`."""
+
+import numpy as np
+import pytest
+
+from nativeops import pairwise_l1, pairwise_lp
+from nativeops.errors import ArgumentError, DtypeError, ShapeError
+from nativeops.ops.pairwise_l1 import pairwise_l1_grad
+
+RANDOM = np.random.default_rng(3)
+X, Y = RANDOM.standard_normal((5, 3)), RANDOM.standard_normal((4, 3))
+EXPECTED = pairwise_l1.reference(X, Y)
+
+
+def agrees(found: np.ndarray) -> bool:
+    return np.allclose(found, EXPECTED, rtol=1e-14)
+
+
+def test_read_only_arrays_are_read() -> None:
+    x = X.copy()
+    x.flags.writeable = False
+    assert agrees(pairwise_l1(x, Y))
+
+
+@pytest.mark.parametrize("offset", [1, 2, 4, 7])
+def test_unaligned_arrays_are_read(offset: int) -> None:
+    memory = np.zeros(X.nbytes + offset, np.uint8)
+    x = memory[offset:].view(np.float64).reshape(X.shape)
+    x[...] = X
+    assert not x.flags.aligned
+    assert agrees(pairwise_l1(x, Y))
+
+
+def test_fields_of_packed_records_are_read() -> None:
+    records = np.zeros(X.shape, np.dtype([("flag", "u1"), ("value", "f8")]))
+    records["value"] = X
+    assert agrees(pairwise_l1(records["value"], Y))
+
+
+def test_fields_of_aligned_records_are_read() -> None:
+    records = np.zeros(X.shape, np.dtype([("other", "f4"), ("value", "f8")], align=True))
+    records["value"] = X
+    assert agrees(pairwise_l1(records["value"], Y))
+
+
+def test_parts_of_complex_numbers_are_read() -> None:
+    assert agrees(pairwise_l1((X + 1j).real, Y))
+
+
+def test_memory_maps_are_read_and_give_plain_arrays(tmp_path) -> None:
+    x = np.memmap(tmp_path / "x", np.float64, "w+", shape=X.shape)
+    x[...] = X
+    found = pairwise_l1(x, Y)
+    assert type(found) is np.ndarray
+    assert agrees(found)
+    assert agrees(pairwise_l1(np.memmap(tmp_path / "x", np.float64, "r", shape=X.shape), Y))
+
+
+def test_subclasses_are_read_and_give_plain_arrays() -> None:
+    class Marked(np.ndarray):
+        pass
+
+    found = pairwise_l1(X.view(Marked), Y.view(Marked))
+    assert type(found) is np.ndarray
+    assert agrees(found)
+
+
+def test_fortran_order_is_read_and_results_are_in_c_order() -> None:
+    found = pairwise_l1(np.asfortranarray(X), np.asfortranarray(Y))
+    assert found.flags.c_contiguous
+    assert agrees(found)
+
+
+def test_results_own_their_memory_and_are_writable() -> None:
+    found = pairwise_l1(X, Y)
+    assert found.flags.owndata
+    assert found.flags.writeable
+
+
+def test_scalars_and_arrays_without_axes_are_refused_as_arrays_of_too_few_axes() -> None:
+    with pytest.raises(ShapeError, match="but has 0 axes"):
+        pairwise_l1(np.array(1.0), Y)
+    with pytest.raises(ArgumentError, match="must be an array, but is float64"):
+        pairwise_l1(np.float64(1.0), Y)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4"])
+def test_swapped_bytes_are_refused_by_name(dtype: str) -> None:
+    with pytest.raises(DtypeError, match=r"`x` must be .* but is byte-swapped"):
+        pairwise_l1(X.astype(dtype), Y)
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "int8", "longdouble", "S3", "datetime64[s]", "O"])
+def test_other_dtypes_are_refused_by_name(dtype: str) -> None:
+    with pytest.raises(DtypeError, match="`x` must be"):
+        pairwise_l1(np.zeros((2, 3), dtype), Y)
+
+
+def test_platform_spellings_of_a_dtype_are_one() -> None:
+    assert pairwise_l1(X.astype(np.double), Y.astype("d")).dtype == np.float64
+    assert pairwise_l1(X.astype(np.single), Y.astype("=f4")).dtype == np.float32
+
+
+def test_bfloat16_of_ml_dtypes_gives_bfloat16() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    found = pairwise_l1(X.astype(bfloat16), Y[::-1].astype(bfloat16)[::-1])
+    assert found.dtype == bfloat16
+    assert np.allclose(found.astype(np.float64), EXPECTED, rtol=0.05)
+    out = np.empty((5, 4), bfloat16)
+    assert pairwise_l1(X.astype(bfloat16), Y.astype(bfloat16), out=out) is out
+    assert np.array_equal(out, found)
+
+
+def test_sixteen_axes_are_taken_and_more_are_refused_in_words() -> None:
+    deep = X.reshape(*[1] * 14, 5, 3)
+    assert agrees(pairwise_l1(deep, Y)[(0,) * 14])
+    with pytest.raises(ShapeError, match="`x` must have at most 16 axes, but has 17"):
+        pairwise_l1(X.reshape(*[1] * 15, 5, 3), Y)
+
+
+def test_given_array_is_filled_and_returned() -> None:
+    out = np.full((5, 4), 7.0)
+    assert pairwise_l1(X, Y, out=out) is out
+    assert agrees(out)
+
+
+def test_given_array_may_have_any_strides() -> None:
+    for out in (np.empty((4, 5)).T, np.empty((10, 12))[::2, ::-3], np.empty((5, 4), order="F")):
+        assert pairwise_l1(X, Y, out=out) is out
+        assert agrees(out)
+
+
+def test_given_array_that_is_not_aligned_is_filled() -> None:
+    out = np.zeros(EXPECTED.nbytes + 3, np.uint8)[3:].view(np.float64).reshape(5, 4)
+    assert pairwise_l1(X, Y, out=out) is out
+    assert agrees(out)
+
+
+def test_given_subclass_and_memory_map_are_filled(tmp_path) -> None:
+    out = np.memmap(tmp_path / "out", np.float64, "w+", shape=(5, 4))
+    assert pairwise_l1(X, Y, out=out) is out
+    assert agrees(out)
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        (np.empty((4, 5)), ShapeError, r"`out` must have the shape \[5, 4\], but has \[4, 5\]"),
+        (np.empty((1, 5, 4)), ShapeError, "`out` must have the shape"),
+        (np.empty((5, 4), np.float32), DtypeError, "`out` must be float64, but is float32"),
+        (np.empty((5, 4), ">f8"), DtypeError, "`out` must be float64, but is >f8"),
+        ([[0.0] * 4] * 5, ArgumentError, "`out` must be a NumPy array, but is list"),
+    ],
+)
+def test_given_array_that_does_not_fit_is_refused(out, error, words) -> None:
+    with pytest.raises(error, match=words):
+        pairwise_l1(X, Y, out=out)
+
+
+def test_given_array_that_is_read_only_is_refused() -> None:
+    out = np.empty((5, 4))
+    out.flags.writeable = False
+    with pytest.raises(ArgumentError, match="`out` is read-only"):
+        pairwise_l1(X, Y, out=out)
+
+
+def test_given_array_whose_elements_share_memory_is_refused() -> None:
+    out = np.lib.stride_tricks.as_strided(np.empty(4), (5, 4), (0, 8))
+    with pytest.raises(ArgumentError, match="`out` has elements that share memory"):
+        pairwise_l1(X, Y, out=out)
+
+
+def test_given_array_that_overlaps_an_input_gets_the_right_result() -> None:
+    memory = RANDOM.standard_normal((4, 3))
+    for out in (memory[:3], memory[1:], memory[2::-1]):  # as in NumPy, it may be its own argument
+        x = memory[:3]
+        expected = pairwise_l1.reference(x, Y[:3])
+        assert pairwise_l1(x, Y[:3], out=out) is out
+        assert np.allclose(out, expected)
+
+
+def test_op_with_an_input_named_out_takes_it_by_name() -> None:
+    from nativeops.ops.pairwise_lp import pairwise_lp_grad
+
+    out = pairwise_lp(X, Y)
+    by_name = pairwise_lp_grad(x=X, y=Y, out=out, d_out=np.ones_like(out))
+    by_place = pairwise_lp_grad(X, Y, out, np.ones_like(out))
+    assert np.array_equal(by_name.d_x, by_place.d_x)
+
+
+def test_wanted_results_are_made_and_others_are_none() -> None:
+    d_x, d_y = pairwise_l1_grad.only(["d_y"])(X, Y, EXPECTED)
+    assert d_x is None
+    assert np.allclose(d_y, pairwise_l1_grad.reference(X, Y, EXPECTED).d_y)
+
+
+def test_keywords_and_positions_are_the_same() -> None:
+    assert np.array_equal(pairwise_l1(y=Y, x=X), pairwise_l1(X, Y))
+    assert np.array_equal(pairwise_lp(X, y=Y, p=1), pairwise_l1(X, Y))
+
+
+@pytest.mark.parametrize("value", [1, np.float32(1), np.int64(1), np.array(1.0)])
+def test_number_of_any_type_is_a_number(value) -> None:
+    assert np.array_equal(pairwise_lp(X, Y, p=value), pairwise_l1(X, Y))

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pairwise_l1: what is true beyond agreeing with its reference (tests/test_matrix.py)."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from nativeops import pairwise_l1
+from nativeops.ops.pairwise_l1 import pairwise_l1_grad
+from nativeops.testing.aspects import levels, selected
+
+RANDOM = np.random.default_rng(7)
+# Around the blocks of rows and columns that kernels keep in registers, and their rests.
+EDGES = (1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65)
+
+
+def normal(*shape: int, dtype: str = "float64") -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(dtype)
+
+
+def whole_numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
+    """Small integers: all sums of their differences are exact in any order."""
+    return RANDOM.integers(-8, 9, shape).astype(dtype)
+
+
+def test_equals_scipy_cdist() -> None:
+    distance = pytest.importorskip("scipy.spatial.distance")
+    x, y = normal(37, 19), normal(41, 19)
+    np.testing.assert_allclose(pairwise_l1(x, y), distance.cdist(x, y, "cityblock"), rtol=1e-13)
+
+
+def test_equals_torch_cdist_with_its_gradient() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = (torch.from_numpy(normal(3, n, 9)).requires_grad_() for n in (7, 5))
+    d_out = torch.from_numpy(normal(3, 7, 5))
+    ours, theirs = pairwise_l1(x, y), torch.cdist(x, y, p=1)
+    torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=0)
+    for mine, expected in zip(
+        torch.autograd.grad(ours, (x, y), d_out),
+        torch.autograd.grad(theirs, (x, y), d_out),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_whole_numbers_give_exact_results_at_all_block_edges(level: str, dtype: str) -> None:
+    with selected(level):
+        for n in EDGES:
+            m, d = int(RANDOM.choice(EDGES)), int(RANDOM.choice(EDGES))
+            for rows, columns, depth in ((n, m, d), (m, n, d), (m, d, n)):
+                check_exact(rows, columns, depth, dtype)
+
+
+def check_exact(n: int, m: int, d: int, dtype: str) -> None:
+    x, y = whole_numbers(n, d, dtype=dtype), whole_numbers(m, d, dtype=dtype)
+    d_out = whole_numbers(n, m, dtype=dtype)
+    assert np.array_equal(pairwise_l1(x, y), pairwise_l1.reference(x, y)), (n, m, d)
+    found = pairwise_l1_grad(x, y, d_out)
+    expected = pairwise_l1_grad.reference(x, y, d_out)
+    assert np.array_equal(found.d_x, expected.d_x), (n, m, d)
+    assert np.array_equal(found.d_y, expected.d_y), (n, m, d)
+
+
+def test_is_a_metric() -> None:
+    x, y, z = normal(9, 5), normal(8, 5), normal(7, 5)
+    xy, yz, xz = pairwise_l1(x, y), pairwise_l1(y, z), pairwise_l1(x, z)
+    assert np.array_equal(xy, pairwise_l1(y, x).T), "it is not symmetric"
+    assert not pairwise_l1(x, x).diagonal().any(), "a vector is not at distance 0 from itself"
+    through = (xy[:, :, None] + yz[None]).min(1)
+    assert (xz <= through + 1e-12).all(), "a detour is shorter"
+
+
+def test_shift_by_a_common_vector_changes_nothing() -> None:
+    x, y, shift = whole_numbers(6, 4), whole_numbers(5, 4), whole_numbers(4)
+    assert np.array_equal(pairwise_l1(x + shift, y + shift), pairwise_l1(x, y))
+
+
+def test_equal_numbers_have_gradient_zero() -> None:
+    x = np.array([[1.0, 2.0], [0.0, -0.0]])
+    y = np.array([[1.0, 5.0], [-0.0, 0.0]])
+    d_x, d_y = pairwise_l1_grad(x, y, np.ones((2, 2)))
+    assert d_x.tolist() == [[1, 0], [-1, -1]]
+    assert d_y.tolist() == [[1, 2], [-1, -1]]
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_nan_reaches_its_own_row_and_column_only(level: str, dtype: str) -> None:
+    x, y = normal(23, 40, dtype=dtype), normal(35, 40, dtype=dtype)
+    x[3, 7], y[30, 39] = np.nan, np.nan
+    expected = np.zeros((23, 35), bool)
+    expected[3], expected[:, 30] = True, True
+    with selected(level):
+        assert np.array_equal(np.isnan(pairwise_l1(x, y)), expected)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_in_an_argument_gives_nan_in_the_gradients_that_it_touches(level, dtype) -> None:
+    x, y = normal(23, 17, dtype=dtype), normal(35, 17, dtype=dtype)
+    x[3, 7] = np.nan
+    d_out = np.ones((23, 35), dtype)
+    with selected(level):
+        d_x, d_y = pairwise_l1_grad(x, y, d_out)
+    assert np.argwhere(np.isnan(d_x)).tolist() == [[3, 7]]
+    assert np.isnan(d_y[:, 7]).all()
+    assert np.isnan(d_y).sum() == 35
+
+
+def test_infinity_is_infinitely_far() -> None:
+    x = np.array([[np.inf, 0.0], [1.0, 2.0]])
+    y = np.array([[0.0, 0.0], [-np.inf, 0.0], [np.inf, 0.0]])
+    found = pairwise_l1(x, y)
+    assert found[:, :2].tolist() == [[np.inf, np.inf], [3.0, np.inf]]
+    assert np.isnan(found[0, 2]), "inf - inf is not a number"
+
+
+@pytest.mark.parametrize(("n", "m", "d"), [(0, 4, 3), (4, 0, 3), (4, 3, 0), (0, 0, 0)])
+def test_empty_axis_gives_empty_or_zero_result(n: int, m: int, d: int) -> None:
+    found = pairwise_l1(np.ones((n, d)), np.ones((m, d)))
+    assert found.shape == (n, m)
+    assert not found.any()
+    d_x, d_y = pairwise_l1_grad(np.ones((n, d)), np.ones((m, d)), np.ones((n, m)))
+    assert d_x.shape == (n, d)
+    assert d_y.shape == (m, d)
+    assert not d_x.any()
+    assert not d_y.any()
+
+
+def test_torch_gradient_of_broadcast_batches_is_the_sum_over_items() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(normal(1, 4, 3)).requires_grad_()
+    y = torch.from_numpy(normal(2, 5, 6, 3)).requires_grad_()
+    d_out = torch.from_numpy(normal(2, 5, 4, 6))
+    found = torch.autograd.grad(pairwise_l1(x, y), (x, y), d_out)
+    expected = torch.autograd.grad(pairwise_l1(x.expand(2, 5, 4, 3).contiguous(), y), (x, y), d_out)
+    assert [g.shape for g in found] == [x.shape, y.shape]
+    for mine, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
+def test_half_precision_is_rounded_once_at_the_end(dtype: str, unit: float) -> None:
+    kind = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.float16
+    x, y = normal(20, 500).astype(kind), normal(30, 500).astype(kind)
+    exact = pairwise_l1.reference(x.astype(np.float64), y.astype(np.float64))
+    error = np.abs(pairwise_l1(x, y).astype(np.float64) - exact)
+    assert (error <= unit * exact * (1 + 1e-3)).all(), "sums were not kept in float32"
+
+
+@pytest.mark.slow
+def test_sum_of_more_than_two_billion_numbers_in_two() -> None:
+    n = (1 << 31) + 7
+    x, y = np.broadcast_to(np.float64(1), (1, n)), np.broadcast_to(np.float64(0), (1, n))
+    assert pairwise_l1(x, y) == n
+
+
+def test_steps_of_more_than_two_billion_elements() -> None:
+    step = (1 << 31) + 3
+    memory = np.zeros(step + 1, np.float16)  # pages that nobody touches take no memory
+    far = memory[::step]
+    far[...] = [1, 4]
+    zero = np.zeros((1, 1), np.float16)
+    assert pairwise_l1(far[:, None], zero).tolist() == [[1], [4]]
+    assert pairwise_l1(far[None], zero[:, [0, 0]]).tolist() == [[5]]
+    assert pairwise_l1(far[:, None, None], zero).tolist() == [[[1]], [[4]]]
+    assert pairwise_l1_grad(far[:, None], zero, np.ones((2, 1), np.float16)).d_y.tolist() == [[-2]]
+
+
+@pytest.mark.slow
+def test_more_than_two_billion_results() -> None:
+    n, m = 46342, 46343  # n · m > 2^31
+    x = (np.arange(n) % 100).astype(np.float16)[:, None]
+    y = (np.arange(m) % 90).astype(np.float16)[:, None]
+    found = pairwise_l1(x, y)
+    assert found.size > 1 << 31
+    for i in (0, 1, n // 2, n - 1):
+        assert np.array_equal(found[i], np.abs(x[i, 0] - y[:, 0])), i
+    assert np.array_equal(found[:, -1], np.abs(x[:, 0] - y[-1, 0]))
+
+
+# In a process of its own, since a maximum over the life of a process cannot be reset.
+PEAK = """
+import numpy as np, sys
+from nativeops.ops.pairwise_l1 import pairwise_l1, pairwise_l1_grad
+def peak():
+    return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM")) << 10
+x = np.random.default_rng(0).standard_normal((3000, 300)).astype(sys.argv[1])
+y = x[:2500].copy()
+pairwise_l1(x[:9], y[:9])
+pairwise_l1_grad(x[:9], y[:9], np.ones((9, 9), x.dtype))
+before = peak()
+out = pairwise_l1(x, y)
+middle = peak()
+d_x, d_y = pairwise_l1_grad(x, y, out)
+print(middle - before - out.nbytes, peak() - max(middle, before) - d_x.nbytes - d_y.nbytes)
+"""
+
+
+@pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_workspace_memory_stays_below_what_is_stated(dtype: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, dtype], capture_output=True, text=True, check=True
+    )
+    for extra in map(int, done.stdout.split()):
+        assert extra <= 32 << 20, f"{extra >> 20} MB beyond the results"
+
+
+def test_concurrent_calls_from_many_threads_are_right() -> None:
+    arguments = [(whole_numbers(50 + i, 33), whole_numbers(70, 33)) for i in range(8)]
+    expected = [pairwise_l1.reference(x, y) for x, y in arguments]
+
+    def work(i: int) -> bool:
+        return all(np.array_equal(pairwise_l1(*arguments[i]), expected[i]) for _ in range(50))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def child(x: np.ndarray, y: np.ndarray, expected: np.ndarray) -> None:
+    sys.exit(0 if np.array_equal(pairwise_l1(x, y), expected) else 1)
+
+
+def test_forked_child_computes_too() -> None:
+    x, y = whole_numbers(300, 40), whole_numbers(200, 40)
+    expected = pairwise_l1(x, y)
+    process = multiprocessing.get_context("fork").Process(target=child, args=(x, y, expected))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads in general
+        process.start()
+    process.join(60)
+    hangs = process.is_alive()
+    process.kill()
+    assert not hangs, "the child hangs"
+    assert process.exitcode == 0
