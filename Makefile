@@ -44,13 +44,13 @@ PRELOAD = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file
 test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and UBSanitizer
 	$(python) tests/aside.py build/sanitizers -DNATIVEOPS_CUDA=off \
 	  -DNATIVEOPS_SANITIZE=address,undefined '-DNATIVEOPS_LEVELS=portable;avx2'
-	@$(MAKE) sanitized-portable sanitized-avx2
+	@$(MAKE) -j2 sanitized-portable sanitized-avx2
 
 sanitized-%:
 	NATIVEOPS_ISA=$* LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  build/sanitizers/environment/bin/python -m pytest $(TESTS) -k "not torch and not mistake" \
-	  -m "not cuda and not races" tests/test_matrix.py build/sanitizers/package/nativeops/ops
+	  -m "not cuda and not races and not slow" tests/test_matrix.py build/sanitizers/package/nativeops/ops
 
 test-cuda: $(built) ## Run the tests that need an NVIDIA GPU
 	@nvidia-smi --list-gpus 2>/dev/null | grep -q GPU || \

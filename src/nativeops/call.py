@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
-from nativeops.frameworks import Framework, framework_of, load
+from nativeops.frameworks import ENTRIES, Framework, framework_of, has_entry, load
 from nativeops.signature import Signature, Solution
 from nativeops.sizes import Size
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# The entry of each array type that was seen: run(op, args, kwargs). Filled by `_find`.
-_RUN: dict[type, Callable[["Op[Any]", tuple[Any, ...], dict[str, Any]], Any]] = {}
 
 
 class Op(Generic[F]):
@@ -40,6 +37,7 @@ class Op(Generic[F]):
         self.gradient_rule: Callable[..., Any] | None = None
         self.make_example: Callable[..., Mapping[str, Any]] | None = None
         self.id = -1  # of the op in the core, once it is defined there
+        self.handle: Any = None  # what an adapter registered for the op
         self.result: type | None = None  # the NamedTuple of several results
         returns = self.__signature__.return_annotation
         returns = typing.get_origin(returns) or returns
@@ -50,11 +48,10 @@ class Op(Generic[F]):
         __call__: F
     else:
 
-        def __call__(self, *args, **kwargs):
-            run = _RUN.get(type(args[0])) if args else None
-            if run is None:
-                run = _find(args, kwargs)
-            return run(self, args, kwargs)
+        def __call__(self, *args, **kwargs):  # noqa: D102  the op is its documentation
+            if args and has_entry(type(args[0])):
+                return ENTRIES[type(args[0])](self, args, kwargs)
+            return _find(args, kwargs)(self, args, kwargs)
 
     def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the gradient: a function of the inputs, outputs, attributes and ``d_<output>``.
@@ -223,16 +220,10 @@ class Op(Generic[F]):
 
 def _find(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
     """The entry of the framework that the first argument outside NumPy belongs to."""
-    chosen = "numpy"
     for value in (*args, *kwargs.values()):
-        name = framework_of(type(value))
-        if name not in (None, "numpy"):
-            chosen = str(name)
-            break
-    run = load(chosen).run
-    if args and framework_of(type(args[0])) == chosen:
-        _RUN[type(args[0])] = run
-    return run
+        if framework_of(type(value)) not in (None, "numpy") and has_entry(type(value)):
+            return ENTRIES[type(value)]
+    return load("numpy").run
 
 
 def given(op: Op[Any], framework: Framework, arrays: Sequence[Any]) -> list[Given]:

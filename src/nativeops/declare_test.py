@@ -20,6 +20,7 @@ from nativeops.declare import (
     read,
     transpose,
 )
+from nativeops.errors import Given, ShapeError
 
 
 class Two(NamedTuple):
@@ -105,6 +106,13 @@ def test_axis_that_never_stands_alone_is_refused() -> None:
     def f(x: Float[Array, "2*n"]) -> Float[Array, "n"]: ...
 
     refuses(r"f: `2\*n` in `x` needs the size `n`", f)
+
+
+def test_result_of_unknown_size_is_refused_when_called() -> None:
+    def f(x: Float[Array, "n"]) -> Float[Array, "2*c"]: ...
+
+    with pytest.raises(ShapeError, match="f: nothing tells the size `c`"):
+        read(f).solve([Given("x", "float32", (3,), "")], {})
 
 
 def test_transpose_swaps_the_last_two_axes() -> None:

@@ -96,14 +96,25 @@ def selected() -> str:
 
 
 def set_num_threads(n: int) -> None:
-    """Use at most `n` threads in a kernel on the CPU; results do not depend on it."""
+    """Use at most `n` threads in a kernel on the CPU; results do not depend on it.
+
+    >>> set_num_threads(2)
+    >>> get_num_threads()
+    2
+    """
     if not isinstance(n, int) or not 1 <= n <= 1024:
         raise RangeError(message("set_num_threads", f"`n` must be from 1 to 1024, but is {n!r}."))
     extension().set_num_threads(n)
 
 
 def get_num_threads() -> int:
-    """The number of threads that a kernel on the CPU may use."""
+    """The number of threads that a kernel on the CPU may use.
+
+    The default is the number of CPUs that this process may use, or NATIVEOPS_NUM_THREADS.
+
+    >>> get_num_threads() >= 1
+    True
+    """
     n: int = extension().get_num_threads()
     return n
 

@@ -94,6 +94,8 @@ class AttributeSpec:
 
     def _convert(self, value: Any) -> Any:
         """The value as the attribute's type; a TypeError if it is of another type."""
+        if type(value) is self.type or (type(value) is int and self.type is float):
+            return self.type(value)  # also what PyTorch's compiler traces as a symbol
         flag = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
         if flag and self.type is not bool:
             raise TypeError
@@ -145,8 +147,21 @@ class Signature:
         """Whether some outputs are made only on demand."""
         return any(spec.kept or spec.optional for spec in self.outputs)
 
+    @cached_property
+    def unknown(self) -> str:
+        """An axis of an output whose size nothing determines; empty if all is well."""
+        known = {name for spec in self.inputs for axis in spec.axes for name in axis.names()}
+        known |= {spec.name for spec in self.attributes}
+        needed = {name for spec in self.outputs for axis in spec.axes for name in axis.names()}
+        return min(needed - known, default="")
+
     def solve(self, given: Sequence[Given], attributes: Mapping[str, Any]) -> Solution:
         """Match the arrays with the declaration, or raise an error that explains the mismatch."""
+        if self.unknown:
+            hint = f'declare it with `@{self.op}.axis("{self.unknown}")`.'
+            raise ShapeError(
+                message(self.op, f"nothing tells the size `{self.unknown}`.", hint=hint)
+            )
         dtypes = self._solve_dtypes(given)
         batch = self._solve_batch(given)
         sizes: dict[str, Any] = {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // NumPy arrays as the core's tensors, through the buffer protocol.
 #pragma once
+#ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030B0000
+#endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

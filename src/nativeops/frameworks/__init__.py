@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frameworks whose arrays the ops take: one file each, imported when first needed."""
 
-from nativeops.frameworks.base import Framework, framework_of, load, load_imported
+from nativeops.frameworks.base import (
+    ENTRIES,
+    Framework,
+    framework_of,
+    has_entry,
+    load,
+    load_imported,
+)
 
-__all__ = ["Framework", "framework_of", "load", "load_imported"]
+__all__ = ["ENTRIES", "Framework", "framework_of", "has_entry", "load", "load_imported"]

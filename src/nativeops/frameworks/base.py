@@ -3,7 +3,7 @@
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -12,6 +12,8 @@ from nativeops.errors import ArgumentError, message
 # The package that an array type lives in, and the file in this folder that serves it.
 FRAMEWORKS = {"numpy": "numpy", "torch": "torch"}
 
+# The function that runs a call that begins with an array of that type: run(op, args, kwargs).
+ENTRIES: dict[type, Callable[..., Any]] = {}
 _BY_TYPE: dict[type, str | None] = {}
 _LOADED: dict[str, "Framework"] = {}
 
@@ -45,6 +47,17 @@ def framework_of(array_type: type) -> str | None:
 _ARRAYS = {"numpy": ("ndarray",), "torch": ("Tensor", "_TensorBase", "TensorBase")}
 
 
+def has_entry(array_type: type) -> bool:
+    """Whether the type is one of arrays; then it has an entry from now on."""
+    if array_type in ENTRIES:
+        return True
+    name = framework_of(array_type)
+    if name is None:
+        return False
+    ENTRIES[array_type] = load(name).run
+    return True
+
+
 def load(name: str) -> Framework:
     """The framework of that name, imported on first use."""
     if name not in _LOADED:
@@ -67,5 +80,7 @@ def load_imported() -> None:
             load("torch")
 
 
-# PyTorch's compiler runs this function while it traces, instead of tracing into it.
-load._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# PyTorch's compiler runs these functions while it traces, instead of tracing into them. What they
+# return is a constant to it: that is why `has_entry` fills ENTRIES, which traced code may read.
+for _function in (framework_of, has_entry, load):
+    _function._dynamo_marked_constant = True  # type: ignore[attr-defined]

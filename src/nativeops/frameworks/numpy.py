@@ -143,8 +143,7 @@ def _check_out(op: Op[Any], out: Any, shape: tuple[int, ...], dtype: str) -> Any
     if not out.flags.writeable:
         raise ArgumentError(message(op.name, "`out` is read-only.", hint="give a writable array."))
     if any(step == 0 and size > 1 for size, step in zip(shape, out.strides, strict=True)):
-        text = "`out` has elements that share memory."
-        raise ArgumentError(message(op.name, text, hint="give an array that is not broadcast."))
+        raise ArgumentError(message(op.name, "`out` has elements that share memory."))
     return out
 
 

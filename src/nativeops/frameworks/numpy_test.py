@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nativeops import pairwise_l1, pairwise_lp
-from nativeops.errors import ArgumentError, DtypeError, ShapeError
+from nativeops.errors import AllocationError, ArgumentError, DtypeError, ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 
 RANDOM = np.random.default_rng(3)
@@ -178,6 +178,18 @@ def test_given_array_that_overlaps_an_input_gets_the_right_result() -> None:
         expected = pairwise_l1.reference(x, Y[:3])
         assert pairwise_l1(x, Y[:3], out=out) is out
         assert np.allclose(out, expected)
+
+
+def test_given_array_for_several_results_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="`out` needs an op with one result, but this has 2"):
+        pairwise_l1_grad(X, Y, EXPECTED, out=np.empty((5, 3)))
+
+
+@pytest.mark.parametrize("size", [1 << 24, 1 << 40])
+def test_result_without_enough_memory_is_an_error_of_ours(size: int) -> None:
+    x = np.broadcast_to(np.float32(0), (size, 1))
+    with pytest.raises(AllocationError, match="there is no memory for the result: float32"):
+        pairwise_l1(x, x)
 
 
 def test_op_with_an_input_named_out_takes_it_by_name() -> None:

@@ -32,7 +32,6 @@ _SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
 _MISSING = object()
 
 _library: Any = torch.library.Library(SPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-_handles: dict[str, "Handle"] = {}
 _registering = threading.RLock()
 
 # A call of a tiny op takes as long as fifteen look-ups of these.
@@ -60,14 +59,15 @@ class Torch:
         """See `frameworks.base.Framework`."""
         return str(array.dtype).removeprefix("torch."), tuple(array.shape), str(array.device)
 
-    def run(self, op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    @staticmethod  # PyTorch's compiler cannot trace a method of an object that no variable holds
+    def run(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """See `frameworks.base.Framework`."""
-        handle = _handles.get(op.name)
-        if handle is None or handle.op is not op:
-            handle = connect(op)
         if is_dynamo_compiling():
+            connect(op)
+            handle = op.handle
             values = handle.arrange(args, kwargs)
             return handle.collect(handle.full(*values), values)
+        handle = op.handle or connect(op)
         try:
             values = handle.arrange(args, kwargs) if kwargs or not handle.plain else args
             if (
@@ -221,10 +221,9 @@ class Handle:
 def connect(op: Op[Any]) -> Handle:
     """Register an op with PyTorch; once per op."""
     with _registering:
-        known = _handles.get(op.name)
-        if known is None or known.op is not op:
-            known = _handles[op.name] = Handle(op)
-        return known
+        handle: Handle = op.handle or Handle(op)
+        op.handle = handle
+        return handle
 
 
 # PyTorch's compiler runs this function while it traces, instead of tracing into it.

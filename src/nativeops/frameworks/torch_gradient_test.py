@@ -193,8 +193,8 @@ def test_anomaly_mode_names_the_op():
         assert_close(gradients(pairwise_l1, (x, y)), gradients(composed_l1, (x, y)))
         nan = torch.full((5, 6), torch.nan)
         with (
-            pytest.raises(RuntimeError, match="pairwise_l1Backward.*nan"),
-            pytest.warns(UserWarning),
+            pytest.raises(RuntimeError, match=r"pairwise_l1Backward.*nan"),
+            pytest.warns(UserWarning, match="Error detected in pairwise_l1Backward"),
         ):
             pairwise_l1(x, y).backward(nan)
 

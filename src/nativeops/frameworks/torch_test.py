@@ -201,9 +201,9 @@ def test_tensors_that_are_not_dense_are_refused():
         pairwise_l1(x, y.to_sparse_csr())
     with pytest.raises(ArgumentError, match="`x` must be a dense tensor, but is nested"):
         pairwise_l1(torch.nested.nested_tensor([x, x]), y)
-    with pytest.raises(DtypeError, match="`x` must be float32, .*, but is qint8"):
+    with pytest.raises(DtypeError, match=r"`x` must be float32, .*, but is qint8"):
         pairwise_l1(torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), y)
-    with pytest.raises(DtypeError, match="`y` must be float32, .*, but is complex64"):
+    with pytest.raises(DtypeError, match=r"`y` must be float32, .*, but is complex64"):
         pairwise_l1(x, y.to(torch.complex64))
 
 

@@ -59,14 +59,35 @@ def test_whole_numbers_give_exact_results_at_all_block_edges(level: str, dtype: 
                 check_exact(rows, columns, depth, dtype)
 
 
-def check_exact(n: int, m: int, d: int, dtype: str) -> None:
-    x, y = whole_numbers(n, d, dtype=dtype), whole_numbers(m, d, dtype=dtype)
-    d_out = whole_numbers(n, m, dtype=dtype)
-    assert np.array_equal(pairwise_l1(x, y), pairwise_l1.reference(x, y)), (n, m, d)
-    found = pairwise_l1_grad(x, y, d_out)
-    expected = pairwise_l1_grad.reference(x, y, d_out)
-    assert np.array_equal(found.d_x, expected.d_x), (n, m, d)
-    assert np.array_equal(found.d_y, expected.d_y), (n, m, d)
+# Sizes beyond each of the blocks into which the work is divided, and their mixtures.
+LARGE = [
+    (1, 205, 70, 300),
+    (1, 65, 600, 40),
+    (1, 1000, 17, 33),
+    (1, 70, 100, 1030),
+    (1, 2, 50001, 3),
+    (1, 50001, 2, 3),
+    (70, 3, 1000, 2),
+    (500, 3, 5, 40),
+]
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("size", LARGE, ids=str)
+def test_whole_numbers_give_exact_results_in_large_blocks(level: str, dtype: str, size) -> None:
+    with selected(level):
+        check_exact(*size[1:], dtype, lead=size[:1])
+
+
+def check_exact(n: int, m: int, d: int, dtype: str, lead: tuple[int, ...] = ()) -> None:
+    x, y = whole_numbers(*lead, n, d, dtype=dtype), whole_numbers(*lead, m, d, dtype=dtype)
+    d_out = whole_numbers(*lead, n, m, dtype=dtype)
+    wide = [array.astype(np.float32) for array in (x, y, d_out)]  # holds all sums exactly
+    expected = [pairwise_l1.reference(*wide[:2]), *pairwise_l1_grad.reference(*wide)]
+    found = [pairwise_l1(x, y), *pairwise_l1_grad(x, y, d_out)]
+    for what, mine, exact in zip(("out", "d_x", "d_y"), found, expected, strict=True):
+        assert np.array_equal(mine, exact.astype(dtype)), (what, n, m, d)
 
 
 def test_is_a_metric() -> None:

@@ -16,7 +16,8 @@ def pairwise_lp(
 ) -> Float[Array, "*b n m"]:
     """Minkowski distance between every vector of ``x`` and every vector of ``y``.
 
-    ``out[i, j] = (Σ_k |x[i, k] - y[j, k]|^p)^(1/p)``; ``max_k |x[i, k] - y[j, k]|`` for ``p = inf``.
+    ``out[i, j] = (Σ_k |x[i, k] - y[j, k]|^p)^(1/p)``,
+    for ``p = inf`` the limit ``max_k |x[i, k] - y[j, k]|``.
 
     Args:
         x: First set: ``n`` vectors of ``d`` numbers, in any unit.
@@ -76,7 +77,8 @@ def pairwise_lp_grad(
     Cost: O(n·m·d) time; no memory beyond the results, but n·m numbers of workspace for ``p = inf``.
     Same as: the gradient of ``torch.cdist(x, y, p=p)``.
 
-    >>> pairwise_lp_grad(np.zeros((1, 2)), np.array([[3.0, 4.0]]), np.array([[5.0]]), np.ones((1, 1))).d_x
+    >>> x, y = np.zeros((1, 2)), np.array([[3.0, 4.0]])
+    >>> pairwise_lp_grad(x, y, np.array([[5.0]]), np.ones((1, 1))).d_x
     array([[-0.6, -0.8]])
     """
     e = x[..., :, None, :] - y[..., None, :, :]

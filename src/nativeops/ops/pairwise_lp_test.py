@@ -62,10 +62,31 @@ def test_all_sizes_around_block_edges(level: str, dtype: str, p: float) -> None:
             x, y = quarters(n, d, dtype=dtype), quarters(m, d, dtype=dtype)
             exact = pairwise_lp.reference(x.astype(np.float64), y.astype(np.float64), p=p)
             found = pairwise_lp(x, y, p=p)
-            small = 2.0**-24 if dtype == "float16" else unit
+            in_sums = 2.0**-53 if dtype == "float64" else 2.0**-24
             np.testing.assert_allclose(
-                found, exact, rtol=(d + 8) * small + unit, err_msg=f"{n} {m} {d}"
+                found, exact, rtol=(d + 8) * in_sums + unit, err_msg=f"{n} {m} {d}"
             )
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("size", [(205, 70, 300), (65, 600, 40), (1000, 17, 33)], ids=str)
+def test_large_blocks_agree_with_the_reference(level: str, dtype: str, size) -> None:
+    n, m, d = size
+    x, y, d_out = (quarters(*shape, dtype=dtype) for shape in ((n, d), (m, d), (n, m)))
+    unit = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11}[dtype]
+    in_sums = 2.0**-53 if dtype == "float64" else 2.0**-24
+    for p in (2.0, 3.0, math.inf):
+        exact = pairwise_lp.reference(x.astype(np.float64), y.astype(np.float64), p=p)
+        out = exact.astype(dtype)
+        wide = [array.astype(np.float64) for array in (x, y, out, d_out)]
+        expected = pairwise_lp_grad.reference(*wide, p=p)
+        with selected(level):
+            np.testing.assert_allclose(pairwise_lp(x, y, p=p), exact, rtol=d * in_sums + unit)
+            found = pairwise_lp_grad(x, y, out, d_out, p=p)
+        for mine, other in zip(found, expected, strict=True):
+            allowed = max(n, m) * in_sums + unit
+            np.testing.assert_allclose(mine, other, rtol=allowed, atol=8 * allowed)
 
 
 @pytest.mark.parametrize("p", POWERS)

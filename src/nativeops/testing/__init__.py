@@ -4,6 +4,6 @@
 from nativeops.testing.case import Case
 from nativeops.testing.draw import arguments
 from nativeops.testing.matrix import cases, check, installed
-from nativeops.testing.mistakes import Mistake, mistakes
+from nativeops.testing.wrong import Mistake, mistakes
 
 __all__ = ["Case", "Mistake", "arguments", "cases", "check", "installed", "mistakes"]

@@ -105,7 +105,7 @@ def check(op: Op[Any], framework: str | None = None, device: str = "cpu") -> int
     Returns: the number of cases. The first that fails raises an AssertionError that names it.
     """
     from nativeops.testing.guard import check_memory
-    from nativeops.testing.mistakes import mistakes
+    from nativeops.testing.wrong import mistakes
 
     names = [framework] if framework else [name for name in FRAMEWORKS if installed(name)]
     n_cases = 0
