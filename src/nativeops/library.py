@@ -3,6 +3,7 @@
 
 import importlib
 import os
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ _KINDS = {"Float": -1, "Int": -2}
 
 _ops_by_id: list["Op[Any]"] = []
 _loaded: set[Path] = set()
+_defining = threading.RLock()
 
 
 def extension() -> ModuleType:
@@ -36,8 +38,13 @@ def extension() -> ModuleType:
 
 def define(op: "Op[Any]") -> None:
     """Make an op known to the core and load its kernels; once per op."""
-    if op.id >= 0:
-        return
+    if op.id < 0:
+        with _defining:  # another thread may have been faster
+            if op.id < 0:
+                _define(op)
+
+
+def _define(op: "Op[Any]") -> None:
     core = extension()
     if not _ops_by_id:
         _start()

@@ -94,7 +94,8 @@ class AttributeSpec:
 
     def _convert(self, value: Any) -> Any:
         """The value as the attribute's type; a TypeError if it is of another type."""
-        if type(value) is self.type or (type(value) is int and self.type is float):
+        own = type(value)
+        if own is self.type or (own is int and self.type is float):
             return self.type(value)  # also what PyTorch's compiler traces as a symbol
         flag = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
         if flag and self.type is not bool:

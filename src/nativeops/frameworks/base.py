@@ -59,7 +59,11 @@ def has_entry(array_type: type) -> bool:
 
 
 def load(name: str) -> Framework:
-    """The framework of that name, imported on first use."""
+    """The framework of that name, imported on first use.
+
+    A program saved by `torch.export` only names its ops. They are known if torch was imported
+    before this package, or after a first call with a tensor, or after ``load("torch")``.
+    """
     if name not in _LOADED:
         try:
             module = importlib.import_module(f"nativeops.frameworks.{name}")
@@ -83,4 +87,4 @@ def load_imported() -> None:
 # PyTorch's compiler runs these functions while it traces, instead of tracing into them. What they
 # return is a constant to it: that is why `has_entry` fills ENTRIES, which traced code may read.
 for _function in (framework_of, has_entry, load):
-    _function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    vars(_function)["_dynamo_marked_constant"] = True

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch tensors: each op is registered with the dispatcher, its kernel a function in C.
-
-Two overloads serve one op. `default` is what compilers, exporters and transforms see; it has an
-Autograd kernel of ours that is also right under `torch.func`. `no_grad` has none and is taken when
-eager code needs no gradient, or from inside the gradient's own function: it costs half as much.
+"""PyTorch tensors: what a call does. `torch_handle` tells how an op is registered.
 
 Importing this file registers all built-in ops, so that saved programs that contain them load.
 """
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +17,13 @@ from torch.compiler import is_dynamo_compiling
 
 from nativeops.call import Op, given
 from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message
-from nativeops.frameworks.torch_gradient import Function, autograd_kernel
-from nativeops.frameworks.torch_vmap import vmap_rule
-from nativeops.library import define, extension, missing_kernel
+from nativeops.frameworks.torch_handle import Handle
+from nativeops.library import extension, missing_kernel
 from nativeops.registry import ops
 
-SPACE = "nativeops"
-_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-_SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
-_MISSING = object()
-
-_library: Any = torch.library.Library(SPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 _registering = threading.RLock()
 
-# A call of a tiny op takes as long as fifteen look-ups of these.
+# Names of this file, because looking them up in `torch._C` would cost as much as asking them.
 _is_grad_enabled = torch.is_grad_enabled
 _any_requires_grad = torch._C._any_requires_grad
 _transforms_active = torch._C._are_functorch_transforms_active
@@ -88,140 +77,10 @@ class Torch:
         return result if handle.single else handle.collect(result, values)
 
 
-class Handle:
-    """One op as the dispatcher knows it."""
-
-    def __init__(self, op: Op[Any]) -> None:
-        define(op)
-        self.op = op
-        signature = op.signature
-        self.n_inputs = len(signature.inputs)
-        self.selective = signature.selective
-        self.plain = not (signature.attributes or signature.selective)
-        self.single = op.result is None
-        # What `arrange` and `collect` need of the declaration, without its objects.
-        self.numbers: list[tuple[Any, ...]] = [
-            (a.name, a.type, a.choices, _MISSING if a.required else a.default, a.low, a.high)
-            for a in signature.attributes
-        ]
-        self.masks: dict[Any, int] = {None: op.wanted(None)}
-        self.all = (1 << len(signature.outputs)) - 1
-        self.shown = sum(1 << bit for bit, spec in enumerate(signature.outputs) if not spec.kept)
-        version = op.version
-        self.full = self._register(f"{op.name}.{version}" if version else op.name)
-        self.raw = self._register(f"{op.name}.no_grad{version}")._op
-        self.apply = Function(op, self.outputs).apply
-        name = f"{op.name}.{version}" if version else op.name
-        _library.impl(name, autograd_kernel(self), "Autograd", with_keyset=True)
-        torch.library.register_vmap(f"{SPACE}::{name}", vmap_rule(self), lib=_library)
-        if op.autocast == "float32":
-            for device in ("cpu", "cuda"):
-                torch.library.register_autocast(
-                    f"{SPACE}::{name}", device, torch.float32, lib=_library
-                )
-
-    def _register(self, name: str) -> Any:
-        _library.define(name + self._schema(), tags=_TAGS)
-        for key in ("CPU", "CUDA"):
-            extension().implement_torch(self.op.id, SPACE, name, key)
-        torch.library.register_fake(f"{SPACE}::{name}", self._fake, lib=_library)
-        base, _, overload = name.partition(".")
-        return getattr(getattr(torch.ops.nativeops, base), overload or "default")
-
-    def _schema(self) -> str:
-        signature = self.op.signature
-        takes = [f"Tensor {spec.name}" for spec in signature.inputs]
-        takes += [f"{_SCHEMA[spec.type]} {spec.name}" for spec in signature.attributes]
-        takes += ["int want"] * signature.selective
-        n = len(signature.outputs)
-        gives = "Tensor" if n == 1 else f"({', '.join(['Tensor'] * n)})"
-        return f"({', '.join(takes)}) -> {gives}"
-
-    def arrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """The arguments in the order of the schema."""
-        values = [*args]
-        found = 0
-        for name, kind, choices, default, low, high in self.numbers:
-            value = kwargs.get(name, _MISSING)
-            if value is _MISSING:
-                value = default
-            else:
-                found += 1
-            if choices:
-                value = choices.index(value) if value in choices else _MISSING
-            elif type(value) is not kind or not low <= value <= high:
-                value = _MISSING
-            if value is _MISSING:
-                return self._bind(args, kwargs)
-            values.append(value)
-        if self.selective:
-            want = kwargs.get("want")
-            found += want is not None
-            if type(want) is list or want not in self.masks:
-                return self._bind(args, kwargs)
-            values.append(self.masks[want])
-        fits = len(args) == self.n_inputs and found == len(kwargs)
-        return values if fits else self._bind(args, kwargs)
-
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """The same for whatever is written in another way, or wrong."""
-        declared, out, want = self.op.split(kwargs)
-        if out is not None:
-            text = "`out` is for NumPy arrays."
-            raise ArgumentError(message(self.op.name, text, hint="leave `out` away."))
-        arrays, attributes = self.op.bind(args, declared)
-        numbers = [
-            spec.choices.index(attributes[spec.name]) if spec.choices else attributes[spec.name]
-            for spec in self.op.signature.attributes
-        ]
-        if not self.selective:
-            return (*arrays, *numbers)
-        mask = self.op.wanted(want)
-        if want is not None:
-            self.masks[tuple(want)] = mask
-        return (*arrays, *numbers, mask)
-
-    def collect(self, result: Any, values: Sequence[Any]) -> Any:
-        """What the caller gets; outputs that were not made have arrived as empty tensors."""
-        several = self.op.result
-        if several is None:
-            return result
-        outputs = result if isinstance(result, (tuple, list)) else (result,)
-        mask = self.shown & values[-1] if self.selective else self.shown
-        if mask == self.all:
-            return several(*outputs)
-        return several(*[one if mask >> bit & 1 else None for bit, one in enumerate(outputs)])
-
-    def outputs(self, values: Sequence[Any]) -> list[tuple[tuple[Any, ...], torch.dtype]]:
-        """Shape and dtype of each output; raises the errors of wrong arguments."""
-        signature = self.op.signature
-        arrays = values[: self.n_inputs]
-        numbers = zip(signature.attributes, values[self.n_inputs :], strict=False)
-        attributes = {a.name: a.choices[n] if a.choices else n for a, n in numbers}
-        described = given(self.op, framework, arrays)
-        solution = self.op.check(described, [str(array.device) for array in arrays], attributes)
-        return [
-            (
-                signature.output_shape(spec, solution),
-                getattr(torch, signature.output_dtype(spec, solution)),
-            )
-            for spec in signature.outputs
-        ]
-
-    def _fake(self, *values: Any) -> Any:
-        """The outputs without their numbers, for tensors without memory and symbolic sizes."""
-        mask = values[-1] if self.selective else -1
-        made = tuple(
-            values[0].new_empty(shape if mask >> bit & 1 else (0,), dtype=dtype)
-            for bit, (shape, dtype) in enumerate(self.outputs(values))
-        )
-        return made if len(made) > 1 else made[0]
-
-
 def connect(op: Op[Any]) -> Handle:
     """Register an op with PyTorch; once per op."""
     with _registering:
-        handle: Handle = op.handle or Handle(op)
+        handle: Handle = op.handle or Handle(op, framework)
         op.handle = handle
         return handle
 

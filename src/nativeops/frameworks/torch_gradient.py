@@ -1,32 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gradient of any op in PyTorch: eager, compiled, exported and under `torch.func`.
+"""The autograd function of any op in PyTorch: what it keeps, and how it applies the gradient rule.
 
-`torch.library.register_autograd` does not work inside `torch.func` transforms and gives silent
-zeros in forward mode (pytorch#168393, #170834). So each op has an Autograd kernel of its own, built
-on the base class that PyTorch itself uses for one level of a transform.
+Its base class is the one that PyTorch itself uses for one level of a transform of `torch.func`.
 """
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from types import new_class
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch._C import _functorch  # type: ignore[attr-defined]
-from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.signature import VARIABLES
 
-if TYPE_CHECKING:
-    from nativeops.frameworks.torch import Handle
-
 _FLOATS = VARIABLES["Float"]
-_AFTER = torch._C._after_autograd_keyset  # type: ignore[attr-defined]
-_transforms_active = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined]
-_any_requires_grad = torch._C._any_requires_grad  # type: ignore[attr-defined]
+_transforms_active = torch._C._are_functorch_transforms_active
 
 
 class Function:
@@ -58,7 +49,9 @@ class Function:
         self.rest = (None,) * (len(attributes) + self.selective)
         self.needs: dict[tuple[bool, ...], tuple[str, ...]] = {}  # the patterns that occurred
         methods = {"forward": staticmethod(self.forward), "backward": staticmethod(self.backward)}
-        made = new_class(op.name, (_SingleLevelFunction,), exec_body=lambda b: b.update(methods))
+        made: Any = new_class(
+            op.name, (_SingleLevelFunction,), exec_body=lambda b: b.update(methods)
+        )
         self.apply: Callable[..., Any] = made.apply
 
     def forward(self, ctx: Any, compute: Any, *values: Any) -> Any:
@@ -92,7 +85,7 @@ class Function:
             needed = (f"d_{name}" for i, name in enumerate(self.inputs) if pattern[i + 1])
             needs = self.needs[pattern] = tuple(needed)
         if not self.single:
-            d_outputs = self._filled(ctx, d_outputs)
+            d_outputs = tuple(self._filled(ctx, d_outputs))
         numbers = self._spelt(ctx.numbers) if self.n_attributes else ()
         known = (*ctx.saved_tensors, *numbers, *d_outputs, needs)
         gradients = op.gradient_rule(*self.pick_arguments(known))
@@ -139,37 +132,3 @@ def _picker(known: Sequence[str], wanted: Sequence[str]) -> Callable[[Any], tupl
     if len(places) > 1:
         return itemgetter(*places)
     return lambda values: tuple(values[place] for place in places)
-
-
-def autograd_kernel(handle: "Handle") -> Any:
-    """The op's kernel for the Autograd dispatch key."""
-    op, apply, redispatch = handle.op, handle.apply, handle.full.redispatch
-    is_grad_enabled, below_autograd = torch.is_grad_enabled, torch._C._AutoDispatchBelowAutograd
-
-    def kernel(keyset: Any, *values: Any) -> Any:
-        def below(*inner: Any) -> Any:
-            with below_autograd():
-                return redispatch(keyset & _AFTER, *inner)
-
-        needed = is_grad_enabled() and _any_requires_grad(*values)
-        if _transforms_active():
-            level = _functorch.peek_interpreter_stack()
-            if level.key() == _functorch.TransformType.Jvp:
-                raise GradientError(op.no_forward_mode)
-            if not needed:
-                return below(*values)
-            before = _functorch.get_single_level_autograd_function_allowed()
-            _functorch.set_single_level_autograd_function_allowed(True)
-            try:
-                return apply(below, *values)
-            finally:
-                _functorch.set_single_level_autograd_function_allowed(before)
-        if forward_ad._current_level >= 0 and any(map(_is_dual, values)):
-            raise GradientError(op.no_forward_mode)
-        return apply(below, *values) if needed else below(*values)
-
-    return kernel
-
-
-def _is_dual(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None

@@ -295,6 +295,27 @@ def test_threads_may_call_at_once():
         assert_close(list(pool.map(work, range(8))), alone, rtol=0, atol=0)
 
 
+FIRST = """
+import threading
+import numpy, nativeops, torch
+def work(make):
+    begin.wait()
+    x = make((3, 4))
+    results.append(float(nativeops.pairwise_l1(x, x + 1).sum()))
+begin, results = threading.Barrier(8), []
+threads = [threading.Thread(target=work, args=[m]) for m in [numpy.ones, torch.ones] * 4]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert results == [36.0] * 8, results
+"""
+
+
+def test_first_calls_may_come_from_several_threads():
+    subprocess.run([sys.executable, "-c", FIRST], check=True)
+
+
 def test_other_python_threads_run_during_an_op():
     def work():
         span.append(time.perf_counter())

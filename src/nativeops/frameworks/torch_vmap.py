@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from nativeops.frameworks.torch import Handle
+    from nativeops.frameworks.torch_handle import Handle
 
 
 def vmap_rule(handle: "Handle") -> Any:

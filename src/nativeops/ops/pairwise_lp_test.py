@@ -198,6 +198,18 @@ def test_nan_reaches_its_own_row_and_column_only(level: str, dtype: str, p: floa
 
 
 @pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("p", POWERS)
+def test_nan_beside_equal_or_infinite_numbers_is_nan(level: str, dtype: str, p: float) -> None:
+    others = [[np.nan], [np.nan, 0], [0, np.nan], [np.nan, np.inf], [-np.inf, np.nan], [np.nan, 1]]
+    with selected(level):
+        for vector in others:
+            x = np.array([vector], dtype)
+            found = pairwise_lp(x, np.zeros((3, len(vector)), dtype), p=p)
+            assert np.isnan(found).all(), vector
+
+
+@pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("p", POWERS)
 def test_nan_in_one_vector_leaves_the_gradients_of_others_alone(level: str, p: float) -> None:
     x, y = normal(9, 5, dtype="float32"), normal(8, 5, dtype="float32")

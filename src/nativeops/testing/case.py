@@ -12,6 +12,7 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.signature import ArraySpec, Solution
+from nativeops.testing import aspects, gradients
 from nativeops.testing.arrays import NumPyArrays, Placed, TorchArrays, arrays_of, repeated
 from nativeops.testing.draw import Lead, Values, arguments, numbers, rounded
 from nativeops.testing.tolerance import assert_close, assert_same, terms, tolerance
@@ -131,8 +132,6 @@ class Case:
 
     def run(self) -> None:
         """Values, a second call, untouched inputs; gradient, threads, instruction sets, memory."""
-        from nativeops.testing import aspects, gradients
-
         first = self.results()
         self.check_values(first)
         self.check_same(first, "of a second call")

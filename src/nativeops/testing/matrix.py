@@ -20,6 +20,7 @@ from nativeops.testing.draw import (
     large_sizes,
 )
 from nativeops.testing.layouts import LAYOUTS
+from nativeops.testing.wrong import mistakes
 
 LEADS: tuple[Lead, ...] = ((), (0,), (1,), (2, 3), (2, 1, 2))
 # Of the inputs that have leading axes, in turn: each is broadcast against the next.
@@ -104,8 +105,7 @@ def check(op: Op[Any], framework: str | None = None, device: str = "cpu") -> int
 
     Returns: the number of cases. The first that fails raises an AssertionError that names it.
     """
-    from nativeops.testing.guard import check_memory
-    from nativeops.testing.wrong import mistakes
+    from nativeops.testing.guard import check_memory  # which needs the cases from here
 
     names = [framework] if framework else [name for name in FRAMEWORKS if installed(name)]
     n_cases = 0
