@@ -8,16 +8,17 @@
 
 namespace nativeops::core {
 
-const NativeopsDtype kDtypes[kDtypeCount] = {
-    {kNativeopsFloat, 32, 1}, {kNativeopsFloat, 64, 1}, {kNativeopsBfloat, 16, 1},
-    {kNativeopsFloat, 16, 1}, {kNativeopsInt, 32, 1},   {kNativeopsInt, 64, 1},
-    {kNativeopsUInt, 8, 1},   {kNativeopsBool, 8, 1}};
+const NativeopsDtype kDtypes[kDtypeCount] = {{kNativeopsFloat, 32, 1},  {kNativeopsFloat, 64, 1},
+                                             {kNativeopsBfloat, 16, 1}, {kNativeopsFloat, 16, 1},
+                                             {kNativeopsInt, 32, 1},    {kNativeopsInt, 64, 1},
+                                             {kNativeopsUInt, 8, 1},    {kNativeopsBool, 8, 1}};
 const char* const kDtypeNames[kDtypeCount] = {"float32", "float64", "bfloat16", "float16",
                                               "int32",   "int64",   "uint8",    "bool"};
 
 int dtype_index(NativeopsDtype dtype) {
   for (int i = 0; i < kDtypeCount; ++i)
-    if (dtype.code == kDtypes[i].code && dtype.bits == kDtypes[i].bits && dtype.lanes == 1) return i;
+    if (dtype.code == kDtypes[i].code && dtype.bits == kDtypes[i].bits && dtype.lanes == 1)
+      return i;
   return -1;
 }
 
@@ -42,11 +43,21 @@ int64_t evaluate(const Axis& axis, const int64_t* sizes) {
     const int64_t b = stack[--top];
     int64_t& a = stack[top - 1];
     switch (step.op) {
-      case kAdd: a += b; break;
-      case kSubtract: a -= b; break;
-      case kMultiply: a *= b; break;
-      case kMax: a = std::max(a, b); break;
-      case kMin: a = std::min(a, b); break;
+      case kAdd:
+        a += b;
+        break;
+      case kSubtract:
+        a -= b;
+        break;
+      case kMultiply:
+        a *= b;
+        break;
+      case kMax:
+        a = std::max(a, b);
+        break;
+      case kMin:
+        a = std::min(a, b);
+        break;
       default:  // floor division, as in Python; by zero there is no size
         if (b == 0) return -1;
         a = a / b - (a % b != 0 && (a < 0) != (b < 0));
@@ -145,7 +156,8 @@ bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute
     for (size_t a = 0; a < spec.axes.size(); ++a)
       if (spec.axes[a].slot < 0 && evaluate(spec.axes[a], solution.sizes) != shape[a]) return false;
   }
-  solution.combination = std::max(solution.float_index, 0) * kInts + std::max(solution.int_index, 0);
+  solution.combination =
+      std::max(solution.float_index, 0) * kInts + std::max(solution.int_index, 0);
   return solve_outputs(op, solution);
 }
 

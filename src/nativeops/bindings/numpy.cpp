@@ -14,11 +14,24 @@ bool dtype_of(const char* format, Py_ssize_t size, NativeopsDtype& dtype) {
   if (format == nullptr || format[0] == 0 || format[1] != 0) return false;
   const auto bits = static_cast<uint8_t>(size * 8);
   switch (format[0]) {
-    case 'e': case 'f': case 'd': dtype = {kNativeopsFloat, bits, 1}; return true;
-    case 'i': case 'l': case 'q': dtype = {kNativeopsInt, bits, 1}; return true;
-    case 'B': dtype = {kNativeopsUInt, bits, 1}; return true;
-    case '?': dtype = {kNativeopsBool, bits, 1}; return true;
-    default: return false;
+    case 'e':
+    case 'f':
+    case 'd':
+      dtype = {kNativeopsFloat, bits, 1};
+      return true;
+    case 'i':
+    case 'l':
+    case 'q':
+      dtype = {kNativeopsInt, bits, 1};
+      return true;
+    case 'B':
+      dtype = {kNativeopsUInt, bits, 1};
+      return true;
+    case '?':
+      dtype = {kNativeopsBool, bits, 1};
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -130,17 +130,17 @@ PyObject* run(PyObject*, PyObject* args) {
     NativeopsTensor& out = tensors[n_in + i];
     if (item == Py_None) {
       core::contiguous_strides(solution.rank[i], solution.shape[i], strides[i]);
-      out = {nullptr, kNativeopsCpu, 0, solution.rank[i], core::kDtypes[solution.dtype[i]],
-             solution.shape[i], strides[i], 0};
+      out = {
+          nullptr,           kNativeopsCpu, 0, solution.rank[i], core::kDtypes[solution.dtype[i]],
+          solution.shape[i], strides[i],    0};
     } else if (!hold(item, true, held[n_in + i], out)) {
       return nullptr;
     }
   }
   core::Status status;
-  Py_BEGIN_ALLOW_THREADS
-  status = core::run(op, solution, tensors, tensors + n_in, values, {kNativeopsCpu, 0, nullptr});
-  Py_END_ALLOW_THREADS
-  return Py_BuildValue("is", static_cast<int>(status), core::last_message());
+  Py_BEGIN_ALLOW_THREADS status =
+      core::run(op, solution, tensors, tensors + n_in, values, {kNativeopsCpu, 0, nullptr});
+  Py_END_ALLOW_THREADS return Py_BuildValue("is", static_cast<int>(status), core::last_message());
 }
 
 // load(path) -> (device, level, [(op, signature, dtypes, tuned), ...]); "" only chooses anew
@@ -179,10 +179,9 @@ PyObject* vector_rate(PyObject*, PyObject* mix) {
   const NativeopsLibrary* library = core::selected_library();
   if (!library || !library->vector_rate) return Py_BuildValue("di", 0.0, 0);
   double rate;
-  Py_BEGIN_ALLOW_THREADS
-  rate = library->vector_rate(core::services(), static_cast<int32_t>(number));
-  Py_END_ALLOW_THREADS
-  return Py_BuildValue("di", rate, library->lanes);
+  Py_BEGIN_ALLOW_THREADS rate =
+      library->vector_rate(core::services(), static_cast<int32_t>(number));
+  Py_END_ALLOW_THREADS return Py_BuildValue("di", rate, library->lanes);
 }
 
 PyObject* set_num_threads(PyObject*, PyObject* n) {
@@ -218,23 +217,22 @@ PyCFunction function(F* f) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
 }
 
-PyMethodDef methods[] = {
-    {"define", define, METH_VARARGS, nullptr},
-    {"connect_numpy", connect_numpy, METH_VARARGS, nullptr},
-    {"fast", function(numpy::fast), METH_FASTCALL, nullptr},
-    {"run", run, METH_VARARGS, nullptr},
-    {"load", load, METH_VARARGS, nullptr},
-    {"levels", levels, METH_NOARGS, nullptr},
-    {"select_level", select_level, METH_O, nullptr},
-    {"vector_rate", vector_rate, METH_O, nullptr},
-    {"set_num_threads", set_num_threads, METH_O, nullptr},
-    {"get_num_threads", get_num_threads, METH_NOARGS, nullptr},
-    {"connect_torch", connect_torch, METH_VARARGS, nullptr},
-    {"implement_torch", implement_torch, METH_VARARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {{"define", define, METH_VARARGS, nullptr},
+                         {"connect_numpy", connect_numpy, METH_VARARGS, nullptr},
+                         {"fast", function(numpy::fast), METH_FASTCALL, nullptr},
+                         {"run", run, METH_VARARGS, nullptr},
+                         {"load", load, METH_VARARGS, nullptr},
+                         {"levels", levels, METH_NOARGS, nullptr},
+                         {"select_level", select_level, METH_O, nullptr},
+                         {"vector_rate", vector_rate, METH_O, nullptr},
+                         {"set_num_threads", set_num_threads, METH_O, nullptr},
+                         {"get_num_threads", get_num_threads, METH_NOARGS, nullptr},
+                         {"connect_torch", connect_torch, METH_VARARGS, nullptr},
+                         {"implement_torch", implement_torch, METH_VARARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "_nativeops", nullptr, -1, methods,
-                      nullptr, nullptr, nullptr, nullptr};
+PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_nativeops", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace nativeops

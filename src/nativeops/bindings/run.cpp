@@ -16,7 +16,8 @@ struct Batch {
   int64_t size[NATIVEOPS_MAX_RANK];
   int64_t stride[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK];
 
-  bool joins(int axis, int64_t next_size, const int64_t (*next)[NATIVEOPS_MAX_RANK], int column) const {
+  bool joins(int axis, int64_t next_size, const int64_t (*next)[NATIVEOPS_MAX_RANK],
+             int column) const {
     for (int i = 0; i < arrays; ++i)
       if (stride[i][axis] != next[i][column] * next_size) return false;
     return true;
@@ -124,8 +125,15 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
     tensor.shape = folded.shape[i];
     tensor.strides = folded.stride[i];
   }
-  NativeopsCall call = {sizeof(NativeopsCall), place.device_id, place.stream, folded.tensor,
-                        folded.tensor + n_inputs, attributes, services(), message, sizeof message};
+  NativeopsCall call = {sizeof(NativeopsCall),
+                        place.device_id,
+                        place.stream,
+                        folded.tensor,
+                        folded.tensor + n_inputs,
+                        attributes,
+                        services(),
+                        message,
+                        sizeof message};
   return call_kernel(kernel, call, batch, folded, item_bytes);
 }
 

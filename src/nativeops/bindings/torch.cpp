@@ -31,7 +31,8 @@ struct Shims {
   Error (*get_dtype)(Tensor, int32_t*);
   Error (*get_device_type)(Tensor, int32_t*);
   Error (*get_device_index)(Tensor, int32_t*);
-  Error (*empty_strided)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Tensor*);
+  Error (*empty_strided)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t,
+                         Tensor*);
   Error (*delete_tensor_object)(Tensor);
   uint64_t (*abi_version)();
   int32_t (*device_type_cpu)();
@@ -106,7 +107,8 @@ void read_arguments(const core::Op& op, const StackValue* stack, Arguments& argu
     NativeopsTensor& tensor = arguments.tensors[i];
     if (!describe(arguments.inputs.tensors[i], tensor)) fail_fit(op);
     const NativeopsTensor& first = arguments.tensors[0];
-    if (tensor.device_type != first.device_type || tensor.device_id != first.device_id) fail_fit(op);
+    if (tensor.device_type != first.device_type || tensor.device_id != first.device_id)
+      fail_fit(op);
   }
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     arguments.attributes[i].integer = 0;
@@ -133,9 +135,9 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, int6
   out.data = nullptr;
   const int32_t device = first.device_type == kNativeopsCuda ? shims.cuda : shims.cpu;
   Tensor tensor;
-  const Error error = shims.empty_strided(
-      wanted ? out.ndim : 1, wanted ? out.shape : nothing, wanted ? strides : one,
-      shims.dtypes[solution.dtype[i]], device, first.device_id, &tensor);
+  const Error error = shims.empty_strided(wanted ? out.ndim : 1, wanted ? out.shape : nothing,
+                                          wanted ? strides : one, shims.dtypes[solution.dtype[i]],
+                                          device, first.device_id, &tensor);
   if (error)
     throw std::runtime_error(op.name + ": there is no memory for a result of " +
                              std::to_string(solution.bytes[i]) + " bytes");

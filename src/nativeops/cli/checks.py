@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import metadata
@@ -21,6 +21,7 @@ from nativeops.bench.machine import compiler, cpu_name, package_version
 from nativeops.call import Op
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.registry import ops
+from nativeops.testing import arguments
 
 OK, MISSING, BROKEN = "ok", "missing", "BROKEN"
 
@@ -37,6 +38,7 @@ VARIABLES = {
     "NATIVEOPS_NUM_THREADS": "threads",
     "NATIVEOPS_DEBUG": "full error texts",
     "NATIVEOPS_CACHE": "folder of built ops",
+    "NATIVEOPS_EXPECT": "what tests must not skip",
 }
 BUILD_VARIABLES = ("NATIVEOPS_CUDA", "NATIVEOPS_CUDA_ARCHS", "NATIVEOPS_SANITIZE")
 
@@ -139,9 +141,8 @@ def devices() -> Iterator[Check]:
 def kernels() -> Iterator[Check]:
     """Whether every op loads, and gives what its reference gives."""
     for op in public_ops():
-        random = np.random.default_rng(0)
-        arguments = example(op, random)
-        found, expected = op(**arguments), op.reference(**arguments)
+        given = arguments(op, np.random.default_rng(0))
+        found, expected = op(**given), op.reference(**given)
         pairs = zip(found, expected, strict=True) if op.result else [(found, expected)]
         if all(np.allclose(one, other) for one, other in pairs):
             yield Check(op.name, OK, "gives what its definition gives")
@@ -153,16 +154,6 @@ def public_ops() -> list[Op[Any]]:
     """All ops that are not another's gradient."""
     names = {op.name for op in ops()}
     return [op for op in ops() if op.name.removesuffix("_grad") not in names - {op.name}]
-
-
-def example(op: Op[Any], random: np.random.Generator) -> Mapping[str, Any]:
-    """Small arguments for an op: its own example where it declares one."""
-    names = {name for spec in op.signature.inputs for axis in spec.axes for name in axis.names()}
-    sizes = dict.fromkeys(names, 5)
-    if op.make_example:
-        return op.make_example(random, sizes)
-    shapes = {s.name: [axis.evaluate(sizes) for axis in s.axes] for s in op.signature.inputs}
-    return {name: random.standard_normal(shape) for name, shape in shapes.items()}
 
 
 def freshness() -> Iterator[Check]:

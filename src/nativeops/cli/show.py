@@ -22,8 +22,7 @@ def show(
             "\n\n".join(f"// {path}\n{path.read_text()}".rstrip() for path in kernels(found))
         )
         return
-    typer.echo(str(found.signature))
-    typer.echo(f"\n{inspect.cleandoc(found.__doc__ or '')}\n")
+    typer.echo(f"{inspect.cleandoc(found.__doc__ or '')}\n")
     typer.echo(f"declared in  {inspect.getfile(found.reference)}")
     for path in kernels(found):
         typer.echo(f"kernel       {path}")

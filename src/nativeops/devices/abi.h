@@ -15,7 +15,13 @@ extern "C" {
 
 // Device codes and dtype codes are DLPack's.
 enum { kNativeopsCpu = 1, kNativeopsCuda = 2 };
-enum { kNativeopsInt = 0, kNativeopsUInt = 1, kNativeopsFloat = 2, kNativeopsBfloat = 4, kNativeopsBool = 6 };
+enum {
+  kNativeopsInt = 0,
+  kNativeopsUInt = 1,
+  kNativeopsFloat = 2,
+  kNativeopsBfloat = 4,
+  kNativeopsBool = 6
+};
 
 typedef struct NativeopsDtype {
   uint8_t code, bits;
@@ -41,7 +47,8 @@ typedef union NativeopsAttribute {
 // What the core lends to a kernel.
 typedef struct NativeopsServices {
   uint32_t size;  // of this struct, so that later fields can be told apart
-  // Runs body(context, i) for every i in [0, n), spread over the thread pool; returns when all are done.
+  // Runs body(context, i) for every i in [0, n), spread over the thread pool; returns when all are
+  // done.
   void (*parallel)(int64_t n, void (*body)(void* context, int64_t i), void* context);
   int32_t (*num_threads)(void);
   // Host memory aligned to 64 bytes; null when there is none.
@@ -52,12 +59,12 @@ typedef struct NativeopsServices {
 typedef struct NativeopsCall {
   uint32_t size;
   int32_t device_id;
-  void* stream;                       // the framework's CUDA stream; null on the CPU
-  const NativeopsTensor* inputs;      // leading batch axes arrive folded into one
-  NativeopsTensor* outputs;           // data is null for a kept result that nobody needs
+  void* stream;                   // the framework's CUDA stream; null on the CPU
+  const NativeopsTensor* inputs;  // leading batch axes arrive folded into one
+  NativeopsTensor* outputs;       // data is null for a kept result that nobody needs
   const NativeopsAttribute* attributes;
   const NativeopsServices* services;
-  char* message;                      // where a failing kernel writes its sentence
+  char* message;  // where a failing kernel writes its sentence
   size_t message_size;
 } NativeopsCall;
 
@@ -79,8 +86,9 @@ typedef struct NativeopsLibrary {
   const char* level;   // the instruction set: "portable", "avx2", "avx512", "amx"; "" elsewhere
   int32_t n_entries;
   const NativeopsEntry* entries;
-  // Float32 numbers in a vector, and how many vector operations all threads do in a second, in a mix
-  // of 3 (subtract, clear the sign, add) or 4 (subtract, sign, add twice); 0 and null without vectors.
+  // Float32 numbers in a vector, and how many vector operations all threads do in a second, in a
+  // mix of 3 (subtract, clear the sign, add) or 4 (subtract, sign, add twice); 0 and null without
+  // vectors.
   int32_t lanes;
   double (*vector_rate)(const NativeopsServices* services, int32_t mix);
 } NativeopsLibrary;

@@ -19,7 +19,12 @@ extern "C" __attribute__((visibility("default"))) const NativeopsLibrary* native
   static constexpr const char* kLevels[] = {"portable", "avx2", "avx512", "amx"};
   const auto& entries = nativeops::registered_entries();
   static NativeopsLibrary library;
-  library = {NATIVEOPS_ABI, NATIVEOPS_DEVICE_NAME, kLevels[NATIVEOPS_LEVEL],
-             static_cast<int32_t>(entries.size()), entries.data(), kLanes, vector_rate};
+  library = {NATIVEOPS_ABI,
+             NATIVEOPS_DEVICE_NAME,
+             kLevels[NATIVEOPS_LEVEL],
+             static_cast<int32_t>(entries.size()),
+             entries.data(),
+             kLanes,
+             vector_rate};
   return &library;
 }

@@ -27,8 +27,9 @@ struct Row {
 // sum[j] = fold(sum[j], term(a[k], panel[k][j], at[j])) for `Steps` k, two rows together. All that
 // a term calls is inlined, however long it is: a call that remains keeps the loop from vectors.
 template <int Steps, class Acc, class A, class C, class At, class Term, class Fold>
-[[gnu::flatten]] inline void fold_two_rows(Row<Acc, A, At> x, Row<Acc, A, At> y, const C* __restrict panel, int cols,
-                          Term term, Fold fold) {
+[[gnu::flatten]] inline void fold_two_rows(Row<Acc, A, At> x, Row<Acc, A, At> y,
+                                           const C* __restrict panel, int cols, Term term,
+                                           Fold fold) {
   Acc* __restrict x_sum = x.sum, * __restrict y_sum = y.sum;
   NATIVEOPS_IVDEP
   for (int j = 0; j < cols; ++j) {

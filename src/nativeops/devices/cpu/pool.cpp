@@ -9,9 +9,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <exception>
-#include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -36,8 +35,13 @@ struct Job {
 
 class Pool {
  public:
-  explicit Pool(int32_t threads) {
-    for (int32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+  explicit Pool(int32_t threads) : wanted_(threads) {
+    workers_.reserve(threads);
+    try {
+      for (int32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads: those there are do the work.
+    }
   }
 
   ~Pool() {
@@ -50,7 +54,7 @@ class Pool {
     for (auto& worker : workers_) worker.join();
   }
 
-  int32_t threads() const { return static_cast<int32_t>(workers_.size()) + 1; }
+  int32_t wanted() const { return wanted_; }
 
   void run(Job& job) {
     {
@@ -102,6 +106,7 @@ class Pool {
     }
   }
 
+  const int32_t wanted_;
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -111,7 +116,7 @@ class Pool {
   std::atomic<int> busy_{0}, sleepers_{0};
 };
 
-std::atomic<int32_t> wanted{0};  // 0: not chosen yet
+std::atomic<int32_t> wanted{0};     // 0: not chosen yet
 std::mutex* turn = new std::mutex;  // held by the caller whose job the pool runs
 Pool* pool = nullptr;               // made by the first job that needs it
 
@@ -158,7 +163,7 @@ void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context) 
   const int32_t threads = num_threads();
   if (n <= 1 || threads == 1 || inside || !turn->try_lock()) return run_alone(n, body, context);
   const std::unique_lock<std::mutex> lock(*turn, std::adopt_lock);
-  if (pool == nullptr || pool->threads() != threads) {
+  if (pool == nullptr || pool->wanted() != threads) {
     static std::once_flag once;
     std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork); });
     delete pool;
