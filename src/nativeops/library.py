@@ -105,8 +105,8 @@ def selected() -> str:
 def set_num_threads(n: int) -> None:
     """Use at most `n` threads in a kernel on the CPU; results do not depend on it.
 
-    >>> set_num_threads(2)
-    >>> get_num_threads()
+    >>> nativeops.set_num_threads(2)
+    >>> nativeops.get_num_threads()
     2
     """
     if not isinstance(n, int) or not 1 <= n <= 1024:
@@ -119,7 +119,7 @@ def get_num_threads() -> int:
 
     The default is the number of CPUs that this process may use, or NATIVEOPS_NUM_THREADS.
 
-    >>> get_num_threads() >= 1
+    >>> nativeops.get_num_threads() >= 1
     True
     """
     n: int = extension().get_num_threads()

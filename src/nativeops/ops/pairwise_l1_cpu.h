@@ -11,6 +11,7 @@ namespace nativeops::tuned {
 template <class A>
 struct AbsoluteSum {
   using V = simd::Vec<A>;
+  static constexpr bool kFinal = true;  // the sums are the result: `finish` does nothing
   V one = simd::broadcast(A(1));
   AbsoluteSum() { simd::keep(one); }  // a known factor of one would be made an addition again
 

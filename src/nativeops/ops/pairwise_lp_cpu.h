@@ -39,6 +39,7 @@ template <class A>
 struct SquareSum {
   using V = simd::Vec<A>;
   using Limits = std::numeric_limits<A>;
+  static constexpr bool kFinal = false;
 
   V add(V sum, V difference) const { return simd::fma(difference, difference, sum); }
   V join(V sum, V more) const { return sum + more; }
@@ -66,6 +67,7 @@ struct SquareSum {
 template <class A>
 struct LargestDifference {
   using V = simd::Vec<A>;
+  static constexpr bool kFinal = true;
 
   V add(V largest, V difference) const {
     return simd::max_unsigned(largest, simd::abs(difference));

@@ -21,12 +21,13 @@ struct PairwiseBlock {
 };
 
 // What the kernel computes into: the result itself, or packed rows where that has another type or
-// layout. `more` says that earlier parts of the sum are there already.
+// layout. `more` says that earlier parts of the sum are there already, `stream` that nobody reads
+// them soon: they are written past the caches.
 template <class A>
 struct Sums {
   A* data;
   int64_t width;
-  bool more;
+  bool more, stream;
 };
 
 // The block of kRows rows of x and kVecs vectors of y: x row by row, y by k.
@@ -46,6 +47,12 @@ void pairwise_kernel(Fold fold, const A* x, const A* y, int64_t depth, Sums<A> s
       s = fold.add(s, simd::sub(simd::load(y + v * n), x + r * Block::kStripWidth));
     });
   }
+  if (sums.stream) {
+    each([&](int r, int v, auto& s) __attribute__((always_inline)) {
+      simd::stream(sums.data + r * sums.width + v * n, s);
+    });
+    return;
+  }
   each([&](int r, int v, auto& s) __attribute__((always_inline)) {
     A* to = sums.data + r * sums.width + v * n;
     const int64_t count = cols - v * n;
@@ -60,8 +67,8 @@ void pairwise_strip(Fold fold, const A* x, int64_t rows, const A* y, int64_t dep
   using Block = PairwiseBlock<A>;
   for (; rows >= kRows; rows -= kRows) {
     for (int64_t j = 0; j < cols; j += Block::kWidth) {
-      const Sums<A> at{sums.data + j, sums.width, sums.more};
       const int64_t left = std::min(cols - j, Block::kWidth);
+      const Sums<A> at{sums.data + j, sums.width, sums.more, sums.stream && left == Block::kWidth};
       const auto kernel = left > simd::kLanes<A> ? pairwise_kernel<Fold, kRows, 2, A>
                                                  : pairwise_kernel<Fold, kRows, 1, A>;
       kernel(fold, x, y + j * depth, depth, at, left);
@@ -90,64 +97,124 @@ void pack_panels(In<T, 2> y, A* to) {
   }
 }
 
-// One task: a block of the result. The sum over k goes in parts, added in order.
+// y packed once for all blocks of the result: one part of k after the other, each in panels.
+template <class A>
+struct SharedPanels {
+  const A* data;
+  int64_t width;  // of all columns, padded
+
+  explicit operator bool() const { return data != nullptr; }
+  const A* at(int64_t j, int64_t k, int64_t depth) const { return data + k * width + j * depth; }
+};
+
+// One task: a block of the result, at column `col`. The sum over k goes in parts, added in order.
 template <class Fold, class A, class T>
-void pairwise_block(Device& dev, Fold fold, In<T, 2> x, In<T, 2> y, Out<T, 2> out) {
+void pairwise_block(Device& dev, Fold fold, In<T, 2> x, In<T, 2> y, Out<T, 2> out, bool stream,
+                    SharedPanels<A> shared, int64_t col) {
   using Block = PairwiseBlock<A>;
   const int64_t rows = out.size(0), cols = out.size(1), depth = x.size(1);
   const int64_t padded = round_up(cols, Block::kWidth);
   const int64_t step = depth_step<A>(depth);
   const bool direct = std::is_same_v<A, T> && out.stride(1) == 1;
   alignas(64) A strip[Block::kRows * Block::kStripWidth];
-  Scratch<A, 4096> panels(dev, padded * step);
+  Scratch<A, 4096> own(dev, shared ? 0 : padded * step);
   Scratch<A, 2048> packed(dev, direct ? 0 : rows * padded);
-  Sums<A> sums{packed.data(), padded, false};
+  Sums<A> sums{packed.data(), padded, false, false};
   if constexpr (std::is_same_v<A, T>) {
-    if (direct) sums = {out.data, out.stride(0), false};
+    if (direct) sums = {out.data, out.stride(0), false, stream};
   }
   for (int64_t k = 0; k == 0 || k < depth; k += step) {
     const int64_t part_depth = std::min(depth - k, step);
-    pack_panels(part(y, 0, cols, k, part_depth), panels.data());
+    if (!shared) pack_panels(part(y, 0, cols, k, part_depth), own.data());
+    const A* panels = shared ? shared.at(col, k, part_depth) : own.data();
     sums.more = k > 0;
     for (int64_t i = 0; i < rows; i += Block::kRows) {
       const auto x_part = part(x, i, Block::kRows, k, part_depth);
       pack(x_part, strip, Block::kStripWidth);
-      const Sums<A> at{sums.data + i * sums.width, sums.width, sums.more};
-      pairwise_strip<Fold, Block::kRows>(fold, strip, x_part.size(0), panels.data(), part_depth, at,
-                                         cols);
+      const Sums<A> at{sums.data + i * sums.width, sums.width, sums.more, sums.stream};
+      pairwise_strip<Fold, Block::kRows>(fold, strip, x_part.size(0), panels, part_depth, at, cols);
     }
   }
+  if (stream) simd::settle();
   fold.finish(x, y, sums, rows, cols);
   if (!direct) unpack(sums.data, sums.width, out);
 }
 
-// How a result is cut into blocks: by its sizes alone, so that they are the same for any number of
-// threads. About 8 columns of blocks and 64 blocks, unless that makes them too small or too large.
+// How a result is cut into blocks of rows x cols, after a first column of blocks that has only
+// `first` columns if the result is streamed: then all others start where a vector may be streamed
+// to.
+struct PairwiseCut {
+  int64_t rows, cols, first;
+  bool stream;
+
+  int64_t across(int64_t m) const { return (first > 0) + ceil_div(m - first, cols); }
+  int64_t start(int64_t c) const {
+    return first == 0 || c == 0 ? c * cols : first + (c - 1) * cols;
+  }
+  int64_t width(int64_t c) const { return first > 0 && c == 0 ? first : cols; }
+};
+
+// A result beyond any cache is written past them: an ordinary store would read each line first.
+// Zen4 EPYC, 2026-11: 58 became 67 G elements/s at 20000x20000x64.
+constexpr int64_t kStreamBytes = int64_t{128} << 20;
+
+// The columns before the first that starts a vector in memory; -1 if that differs between rows.
+template <class T>
+int64_t columns_to_vector(const View<T, 3>& out) {
+  constexpr int64_t n = simd::kVectorBytes / static_cast<int64_t>(sizeof(T));
+  if (out.stride(2) != 1 || out.stride(1) % n != 0 || out.stride(0) % n != 0) return -1;
+  const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out.data) / sizeof(T)) % n;
+  return past == 0 ? 0 : n - past;
+}
+
+// By the sizes alone, so that the blocks are the same for any number of threads. About 8 columns of
+// blocks and 64 blocks, unless that makes them too small or too large.
 template <class A, class T>
-void pairwise_fold_blocks(const View<T, 3>& out, int64_t& rows, int64_t& cols) {
+PairwiseCut cut_pairwise(const View<T, 3>& out, bool final_sums) {
   using Block = PairwiseBlock<A>;
   const int64_t n_batch = out.size(0), n = out.size(1), m = out.size(2);
-  cols = std::clamp(round_up(n_batch * m / 8, Block::kWidth), Block::kWidth, Block::kCols);
+  PairwiseCut cut{0, 0, 0, false};
+  cut.cols = std::clamp(round_up(n_batch * m / 8, Block::kWidth), Block::kWidth, Block::kCols);
   const bool packed = !std::is_same_v<A, T> || out.stride(2) != 1;
   const int64_t most = packed ? 128 : Block::kMaxRows;
-  rows = std::clamp<int64_t>(n_batch * n * ceil_div(m, cols) / 64, 96, most);
-  rows = round_up(rows, Block::kRows);
+  cut.rows = std::clamp<int64_t>(n_batch * n * ceil_div(m, cut.cols) / 64, 96, most);
+  cut.rows = round_up(cut.rows, Block::kRows);
+  const bool large = out.count() > kStreamBytes / static_cast<int64_t>(sizeof(T));
+  const int64_t first = large && !packed && final_sums ? columns_to_vector(out) : -1;
+  if (first >= 0) cut.stream = true, cut.first = first;
+  return cut;
 }
 
 template <class Fold, class T>
 void pairwise_fold(Device& dev, Fold fold, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   using A = Accum<T>;
-  const int64_t n = out.size(1), m = out.size(2);
-  int64_t rows, cols;
-  pairwise_fold_blocks<A>(out, rows, cols);
-  const int64_t down = ceil_div(n, rows), across = ceil_div(m, cols);
-  const int64_t steps = out.size(0) * n * ceil_div(m, simd::kLanes<A>) * x.size(2);
-  parallel_if_large(dev, out.size(0) * down * across, steps, [&](int64_t task) {
-    const int64_t b = task / (down * across);
-    const int64_t i = task / across % down * rows, j = task % across * cols;
-    pairwise_block<Fold, A>(dev, fold, part(at(x, b), i, rows, 0, x.size(2)),
-                            part(at(y, b), j, cols, 0, y.size(2)),
-                            part(at(out, b), i, rows, j, cols));
+  const int64_t n_batch = out.size(0), n = out.size(1), m = out.size(2), depth = x.size(2);
+  const int64_t step = depth_step<A>(depth);
+  const auto cut = cut_pairwise<A>(out, Fold::kFinal && depth <= step);
+  const int64_t down = ceil_div(n, cut.rows), across = cut.across(m);
+  const int64_t steps = n_batch * n * ceil_div(m, simd::kLanes<A>) * depth;
+  // Where each part of y meets several blocks of x it is packed once, if it fits into the caches.
+  constexpr int64_t kMost = (int64_t{8} << 20) / sizeof(A);
+  const int64_t padded = round_up(m, PairwiseBlock<A>::kWidth);
+  const bool share = down > 1 && cut.first == 0 && n_batch * padded * depth <= kMost;
+  Scratch<A, 4096> panels(dev, share ? n_batch * padded * depth : 0);
+  if (share) {
+    parallel_if_large(dev, n_batch * across, steps, [&](int64_t task) {
+      const int64_t b = task / across, j = task % across * cut.cols;
+      for (int64_t k = 0; k < depth; k += step) {
+        const int64_t part_depth = std::min(depth - k, step);
+        A* to = panels.data() + (b * depth + k) * padded + j * part_depth;
+        pack_panels(part(at(y, b), j, cut.cols, k, part_depth), to);
+      }
+    });
+  }
+  parallel_if_large(dev, n_batch * down * across, steps, [&](int64_t task) {
+    const int64_t b = task / (down * across), c = task % across;
+    const int64_t i = task / across % down * cut.rows, j = cut.start(c), cols = cut.width(c);
+    const A* shared = share ? panels.data() + b * depth * padded : nullptr;
+    pairwise_block<Fold, A>(
+        dev, fold, part(at(x, b), i, cut.rows, 0, depth), part(at(y, b), j, cols, 0, depth),
+        part(at(out, b), i, cut.rows, j, cols), cut.stream, SharedPanels<A>{shared, padded}, j);
   });
 }
 

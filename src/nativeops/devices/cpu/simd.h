@@ -285,6 +285,18 @@ void store(T* to, Vec<T> a) {
   memcpy(to, &a.raw, sizeof a.raw);
 }
 
+// Writes past the caches, to an address that is a multiple of a vector's bytes. Other threads see
+// it after settle().
+template <class T>
+void stream(T* to, Vec<T> a) {
+#if NATIVEOPS_LEVEL >= 2
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), reinterpret_cast<__m512i>(a.raw));
+#else
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(a.raw));
+#endif
+}
+inline void settle() { _mm_sfence(); }
+
 // As many lanes as there are numbers: all of them, or the first `count`.
 template <class T>
 Vec<Accum<T>> load(const T* from, int64_t count) {
