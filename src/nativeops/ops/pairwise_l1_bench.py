@@ -145,7 +145,7 @@ FORWARD = Bench(
         torch_rival(torch_cdist),
         torch_rival(torch_broadcast, memory=twice),
         torch_rival(torch_loop),
-        jax_rival(jax_broadcast),
+        jax_rival(jax_broadcast, memory=twice),
     ],
 )
 
@@ -164,7 +164,7 @@ TRAINING = Bench(
         torch_gradient(torch_cdist),
         torch_gradient(torch_broadcast, memory=kept),
         torch_gradient(torch_loop, memory=lambda n, m, d: 4 * n * m * d),
-        jax_gradient(jax_broadcast),
+        jax_gradient(jax_broadcast, memory=kept),
     ],
 )
 
