@@ -37,7 +37,7 @@ class Op(Generic[F]):
         self.gradient_rule: Callable[..., Any] | None = None
         self.make_example: Callable[..., Mapping[str, Any]] | None = None
         self.id = -1  # of the op in the core, once it is defined there
-        self.handle: Any = None  # what an adapter registered for the op
+        self.handles: dict[str, Any] = {}  # what the adapters registered for the op
         self.result: type | None = None  # the NamedTuple of several results
         returns = self.__signature__.return_annotation
         returns = typing.get_origin(returns) or returns
@@ -120,6 +120,11 @@ class Op(Generic[F]):
         gradient = inspect.getsource(self.gradient_rule) if self.gradient_rule else ""
         text = f"{self.signature}{gradient}{self.kernel.read_text()}"
         return "v" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def key(self) -> str:
+        """What a saved program calls the op: its name, with the version if it is a user's."""
+        return f"{self.name}.{self.version}" if self.version else self.name
 
     def __repr__(self) -> str:
         return f"<op {self.signature}>"

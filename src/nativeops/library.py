@@ -52,6 +52,7 @@ def _define(op: "Op[Any]") -> None:
     slots = {name: i for i, name in enumerate(_names(signature))}
     op_id = core.define(
         op.name,
+        op.key,
         str(signature),
         tuple(_array(spec, slots) for spec in signature.inputs),
         tuple(_array(spec, slots) for spec in signature.outputs),

@@ -126,6 +126,13 @@ int add_op(Op op) {
 }
 
 Op& op_at(int id) { return ops()[id]; }
+
+int find_op(const std::string& key) {
+  const std::lock_guard<std::mutex> lock(ops_mutex);
+  for (int id = static_cast<int>(ops().size()) - 1; id >= 0; --id)
+    if (ops()[id].key == key) return id;
+  return -1;
+}
 int op_count() { return static_cast<int>(ops().size()); }
 
 bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,

@@ -52,7 +52,7 @@ constexpr int kDevices = 2;  // CPU, CUDA
 constexpr int kCombinations = kFloats * kInts;
 
 struct Op {
-  std::string name, signature;
+  std::string name, key, signature;  // the key is the name, and a user's op's version behind a dot
   std::vector<Array> inputs, outputs;
   std::vector<Attribute> attributes;
   uint32_t always = 0;  // the outputs that are made when the caller says nothing
@@ -75,6 +75,8 @@ struct Solution {
 
 int add_op(Op op);
 Op& op_at(int id);
+// The id of the op that was defined with this key, -1 if there is none. Saved programs name it.
+int find_op(const std::string& key);
 int op_count();
 
 // Whether the arguments fit; why they do not is explained in Python, by signature.py.

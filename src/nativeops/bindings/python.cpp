@@ -58,17 +58,18 @@ core::Attribute read_attribute_spec(PyObject* item) {
   return out;
 }
 
-// define(name, signature, inputs, outputs, attributes, always, selective) -> id
+// define(name, key, signature, inputs, outputs, attributes, always, selective) -> id
 PyObject* define(PyObject*, PyObject* args) {
   core::Op op;
-  const char *name, *signature;
+  const char *name, *key, *signature;
   PyObject *inputs, *outputs, *attributes;
   unsigned always;
   int selective;
-  if (!PyArg_ParseTuple(args, "ssOOOIp", &name, &signature, &inputs, &outputs, &attributes, &always,
-                        &selective))
+  if (!PyArg_ParseTuple(args, "sssOOOIp", &name, &key, &signature, &inputs, &outputs, &attributes,
+                        &always, &selective))
     return nullptr;
   op.name = name;
+  op.key = key;
   op.signature = signature;
   op.inputs = read_arrays(inputs);
   op.outputs = read_arrays(outputs);

@@ -9,8 +9,21 @@ from typing import Any, Protocol
 
 from nativeops.errors import ArgumentError, message
 
-# The package that an array type lives in, and the file in this folder that serves it.
-FRAMEWORKS = {"numpy": "numpy", "torch": "torch"}
+# The frameworks, each with a file of that name in this folder, and the package to install.
+FRAMEWORKS = {
+    "numpy": "numpy",
+    "torch": "torch",
+    "jax": "jax",
+    "tensorflow": "tensorflow",
+}
+# The package that an array type, or a base of it, lives in: its framework, and the type's names.
+_ARRAYS = {
+    "numpy": ("numpy", ("ndarray",)),
+    "torch": ("torch", ("Tensor", "_TensorBase", "TensorBase")),
+    "jax": ("jax", ("Tracer", "Array", "jaxlib._jax.Array")),
+    "jaxlib": ("jax", ("ArrayImpl",)),
+    "tensorflow": ("tensorflow", ("Tensor", "Variable")),
+}
 
 # The function that runs a call that begins with an array of that type: run(op, args, kwargs).
 ENTRIES: dict[type, Callable[..., Any]] = {}
@@ -37,14 +50,12 @@ def framework_of(array_type: type) -> str | None:
     found = None
     for base in array_type.__mro__:
         package = base.__module__.partition(".")[0]
-        if package in FRAMEWORKS and base.__name__ in _ARRAYS[package]:
-            found = FRAMEWORKS[package]
+        name, types = _ARRAYS.get(package, (None, ()))
+        if base.__name__ in types:
+            found = name
             break
     _BY_TYPE[array_type] = found
     return found
-
-
-_ARRAYS = {"numpy": ("ndarray",), "torch": ("Tensor", "_TensorBase", "TensorBase")}
 
 
 def has_entry(array_type: type) -> bool:
@@ -61,8 +72,9 @@ def has_entry(array_type: type) -> bool:
 def load(name: str) -> Framework:
     """The framework of that name, imported on first use.
 
-    A program saved by `torch.export` only names its ops. They are known if torch was imported
-    before this package, or after a first call with a tensor, or after ``load("torch")``.
+    A program saved by `torch.export`, `jax.export` or as a SavedModel only names its ops. They are
+    known if the framework was imported before this package, or after a first call with one of its
+    arrays, or after ``load("torch")``.
     """
     if name not in _LOADED:
         try:
@@ -70,7 +82,7 @@ def load(name: str) -> Framework:
         except ModuleNotFoundError as error:
             if error.name != name:
                 raise
-            hint = f"install it, for example with `pip install {name}`."
+            hint = f"install it, for example with `pip install {FRAMEWORKS[name]}`."
             text = f"{name} is not installed."
             raise ArgumentError(message("nativeops", text, hint=hint)) from None
         _LOADED[name] = module.framework
@@ -79,9 +91,10 @@ def load(name: str) -> Framework:
 
 def load_imported() -> None:
     """Load what the program has imported already: saved programs only name their ops."""
-    if "torch" in sys.modules:
-        with suppress(Exception):  # the first call with a tensor raises it again
-            load("torch")
+    for name in FRAMEWORKS:
+        if name != "numpy" and name in sys.modules:
+            with suppress(Exception):  # the first call with an array raises it again
+                load(name)
 
 
 # PyTorch's compiler runs these functions while it traces, instead of tracing into them. What they

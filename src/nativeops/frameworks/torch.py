@@ -53,10 +53,10 @@ class Torch:
         """See `frameworks.base.Framework`."""
         if is_dynamo_compiling():
             connect(op)
-            handle = op.handle
+            handle = op.handles["torch"]
             values = handle.arrange(args, kwargs)
             return handle.collect(handle.full(*values), values)
-        handle = op.handle or connect(op)
+        handle = op.handles.get("torch") or connect(op)
         try:
             values = handle.arrange(args, kwargs) if kwargs or not handle.plain else args
             if (
@@ -80,8 +80,9 @@ class Torch:
 def connect(op: Op[Any]) -> Handle:
     """Register an op with PyTorch; once per op."""
     with _registering:
-        handle: Handle = op.handle or Handle(op, framework)
-        op.handle = handle
+        if "torch" not in op.handles:
+            op.handles["torch"] = Handle(op, framework)
+        handle: Handle = op.handles["torch"]
         return handle
 
 

@@ -46,7 +46,7 @@ class Handle:
         self.masks: dict[Any, int] = {None: op.wanted(None)}
         self.all = (1 << len(signature.outputs)) - 1
         self.shown = sum(1 << bit for bit, spec in enumerate(signature.outputs) if not spec.kept)
-        name = f"{op.name}.{op.version}" if op.version else op.name
+        name = op.key
         self.full = self._register(name)
         self.raw = self._register(f"{op.name}.no_grad{op.version}")._op
         self.apply = Function(op, self.outputs).apply
