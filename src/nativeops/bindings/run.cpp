@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call: the leading axes that broadcast are folded into one, then the kernel runs.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -57,6 +59,19 @@ void own_batch_strides(const Solution& solution, const NativeopsTensor& array, s
   }
 }
 
+// Asks for huge pages where a large result lies. Fresh memory is zeroed page by page when it is first
+// written: with pages of 4 KB that took a fifth of the time of a result of 64 MB. NumPy does so for
+// its own arrays; PyTorch, XLA and TensorFlow do not.
+void expect_writes(const NativeopsTensor& out, int64_t bytes) {
+  constexpr int64_t kLarge = int64_t{4} << 20;
+  constexpr uintptr_t kPage = 4096;
+  if (out.data == nullptr || bytes < kLarge) return;
+  const auto first = reinterpret_cast<uintptr_t>(out.data) + out.byte_offset;
+  const uintptr_t start = (first + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (first + static_cast<uintptr_t>(bytes)) / kPage * kPage;
+  madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);  // advice: may be refused
+}
+
 Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& batch, Folded& folded,
                    const uint64_t* item_bytes) {
   const int outer = std::max(batch.rank - 1, 0);
@@ -94,6 +109,8 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
   bool empty = true;
   for (int i = 0; i < n_outputs; ++i) empty &= outputs[i].data == nullptr || solution.bytes[i] == 0;
   if (empty) return Status::ok;
+  if (device == 0)
+    for (int i = 0; i < n_outputs; ++i) expect_writes(outputs[i], solution.bytes[i]);
 
   Folded folded;
   Batch batch;
