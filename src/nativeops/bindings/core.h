@@ -79,6 +79,9 @@ Op& op_at(int id);
 int find_op(const std::string& key);
 int op_count();
 
+// The size of an axis, from the sizes of all names; below 0 if there is none.
+int64_t evaluate(const Axis& axis, const int64_t* sizes);
+
 // Whether the arguments fit; why they do not is explained in Python, by signature.py.
 bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,
            Solution& solution);
@@ -88,6 +91,7 @@ enum class Status : int { ok = 0, failed = 1, no_memory = 2, no_kernel = 3 };
 struct Place {
   int32_t device_type, device_id;
   void* stream;
+  const NativeopsServices* services = nullptr;  // null: the core's own
 };
 
 // Runs the kernel. The outputs' `data` and `strides` are set; null data means: do not make it.

@@ -148,7 +148,7 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
                         folded.tensor,
                         folded.tensor + n_inputs,
                         attributes,
-                        services(),
+                        place.services ? place.services : services(),
                         message,
                         sizeof message};
   return call_kernel(kernel, call, batch, folded, item_bytes);

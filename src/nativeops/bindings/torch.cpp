@@ -3,13 +3,16 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "nativeops/bindings/core.h"
+#include "nativeops/devices/cpu/pool.h"
 
 namespace nativeops::torch {
 namespace {
@@ -38,9 +41,12 @@ struct Shims {
   int32_t (*device_type_cpu)();
   int32_t (*device_type_cuda)();
   int32_t cpu, cuda;  // what these two return
-  // Optional: newer PyTorch wants the ABI version with a registration; streams need CUDA.
+  // Optional: newer PyTorch wants the ABI version with a registration, and lends its threads;
+  // streams need CUDA.
   Error (*library_impl_versioned)(Library, const char*, BoxedKernel, uint64_t);
   Error (*get_current_cuda_stream)(int32_t, void**);
+  Error (*parallel_for)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*);
+  Error (*get_num_threads)(uint32_t*);
   int32_t dtypes[core::kDtypeCount];
 } shims;
 
@@ -83,6 +89,41 @@ bool describe(Tensor tensor, NativeopsTensor& out) {
   out.device_type = type == shims.cuda ? kNativeopsCuda : kNativeopsCpu;
   out.device_id = index < 0 ? 0 : index;
   return type == shims.cpu || type == shims.cuda;
+}
+
+int32_t num_threads() {
+  uint32_t theirs = 1;
+  check(shims.get_num_threads(&theirs));
+  return std::min(cpu::num_threads(), static_cast<int32_t>(theirs));
+}
+
+// The tasks of a kernel on PyTorch's own threads. These wait for their next work by spinning, for
+// milliseconds: a second pool would have to share the CPUs with them, at half its speed.
+void parallel(int64_t n, void (*body)(void*, int64_t), void* context) {
+  struct Job {
+    int64_t n;
+    void (*body)(void*, int64_t);
+    void* context;
+    std::atomic<int64_t> next{0};
+  } job{n, body, context};
+  const auto work = [](int64_t, int64_t, void* pointer) {
+    Job& job = *static_cast<Job*>(pointer);
+    for (int64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.n;)
+      job.body(job.context, i);
+  };
+  check(shims.parallel_for(0, std::min<int64_t>(n, num_threads()), 1, work, &job));
+}
+
+// Null where PyTorch lends no threads, and in a forked child, where its pool would wait forever for
+// threads that only the parent has.
+const NativeopsServices* services() {
+  static const NativeopsServices table = [] {
+    NativeopsServices own = *core::services();
+    own.parallel = parallel;
+    own.num_threads = num_threads;
+    return own;
+  }();
+  return shims.parallel_for && shims.get_num_threads && !cpu::forked() ? &table : nullptr;
 }
 
 [[noreturn]] void fail_fit(const core::Op& op) {
@@ -154,7 +195,8 @@ void run_boxed(int id, StackValue* stack) {
   if (!core::solve(op, arguments.tensors, arguments.attributes, solution)) fail_fit(op);
   int64_t strides[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK];
   for (int i = 0; i < n_out; ++i) make_output(op, solution, i, strides[i], arguments);
-  core::Place place = {arguments.tensors[0].device_type, arguments.tensors[0].device_id, nullptr};
+  core::Place place = {arguments.tensors[0].device_type, arguments.tensors[0].device_id, nullptr,
+                       services()};
   if (place.device_type == kNativeopsCuda)
     check(shims.get_current_cuda_stream(place.device_id, &place.stream));
   const core::Status status = core::run(op, solution, arguments.tensors, arguments.tensors + n_in,
@@ -216,6 +258,9 @@ const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
   shims.cpu = shims.device_type_cpu();
   shims.cuda = shims.device_type_cuda();
   look_up(cpu, "torch_library_impl", shims.library_impl_versioned);
+  look_up(cpu, "torch_parallel_for", shims.parallel_for);
+  look_up(cpu, "torch_get_num_threads", shims.get_num_threads);
+  cpu::forked();  // from here on it is noticed
   if (void* cuda = *libtorch_cuda ? dlopen(libtorch_cuda, RTLD_NOW | RTLD_NOLOAD) : nullptr)
     look_up(cuda, "aoti_torch_get_current_cuda_stream", shims.get_current_cuda_stream);
   for (int i = 0; i < core::kDtypeCount; ++i) {

@@ -119,6 +119,7 @@ class Pool {
 std::atomic<int32_t> wanted{0};     // 0: not chosen yet
 std::mutex* turn = new std::mutex;  // held by the caller whose job the pool runs
 Pool* pool = nullptr;               // made by the first job that needs it
+std::atomic<bool> is_child{false};
 
 // The threads do not exist in a forked child: it starts a pool of its own. What the parent's pool
 // held is left as it is, since its mutexes may be in any state.
@@ -126,6 +127,12 @@ void after_fork() {
   turn = new std::mutex;
   pool = nullptr;
   inside = false;
+  is_child = true;
+}
+
+void watch_forks() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork); });
 }
 
 int32_t cgroup_limit() {
@@ -157,6 +164,11 @@ int32_t num_threads() {
   return n;
 }
 
+bool forked() {
+  watch_forks();
+  return is_child;
+}
+
 void set_num_threads(int32_t n) { wanted.store(std::max(1, n)); }
 
 void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context) {
@@ -164,8 +176,7 @@ void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context) 
   if (n <= 1 || threads == 1 || inside || !turn->try_lock()) return run_alone(n, body, context);
   const std::unique_lock<std::mutex> lock(*turn, std::adopt_lock);
   if (pool == nullptr || pool->wanted() != threads) {
-    static std::once_flag once;
-    std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork); });
+    watch_forks();
     delete pool;
     pool = new Pool(threads);
   }

@@ -14,5 +14,7 @@ void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context);
 void set_num_threads(int32_t n);
 int32_t num_threads();
 int32_t usable_cpus();
+// Whether this process was forked from one that had called this function or run a job.
+bool forked();
 
 }  // namespace nativeops::cpu

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels run on PyTorch's own threads, and on ours where it has none."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+START = """
+import os
+import threading
+import torch
+from nativeops import get_num_threads, pairwise_l1, set_num_threads
+
+set_num_threads(2)
+torch.set_num_threads(2)
+x, y = torch.randn(600, 64), torch.randn(500, 64)
+expected = torch.cdist(x, y, p=1)
+
+def n_threads():
+    return len(os.listdir("/proc/self/task"))
+
+def check():
+    torch.testing.assert_close(pairwise_l1(x, y), expected, rtol=1e-4, atol=1e-3)
+"""
+
+
+def run(program: str) -> str:
+    command = [sys.executable, "-W", "ignore", "-c", START + program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_no_second_pool_is_started():
+    # PyTorch's threads exist after cdist; a kernel on them needs no more.
+    before, after = run("before = n_threads(); check(); print(before, n_threads())").split()
+    assert int(before) >= 2
+    assert before == after
+
+
+def test_number_of_threads_is_also_pytorchs():
+    program = "torch.set_num_threads(1); check(); print(torch.get_num_threads(), get_num_threads())"
+    assert run(program).split() == ["1", "2"]
+
+
+def test_forked_child_uses_threads_of_its_own():
+    # PyTorch's pool would wait forever for threads that only the parent has.
+    out = run(
+        "check()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    torch.set_num_threads(2)\n"
+        "    result = pairwise_l1(x, y)\n"
+        "    os._exit(0 if abs(float(result[3, 5] - expected[3, 5])) < 1e-3 else 1)\n"
+        "print(os.waitpid(child, 0)[1])\n"
+    )
+    assert out.split() == ["0"]
+
+
+def test_many_threads_may_call_at_once():
+    out = run(
+        "threads = [threading.Thread(target=lambda: [check() for _ in range(20)])"
+        " for _ in range(8)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]; print('done')\n"
+    )
+    assert out.split() == ["done"]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_results_do_not_depend_on_pytorchs_threads(n_threads: int):
+    from nativeops import pairwise_l1
+
+    x, y = torch.randn(301, 70), torch.randn(203, 70)
+    expected = pairwise_l1(x, y)
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        assert torch.equal(pairwise_l1(x, y), expected)
+    finally:
+        torch.set_num_threads(before)
