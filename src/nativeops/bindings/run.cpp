@@ -59,9 +59,9 @@ void own_batch_strides(const Solution& solution, const NativeopsTensor& array, s
   }
 }
 
-// Asks for huge pages where a large result lies. Fresh memory is zeroed page by page when it is first
-// written: with pages of 4 KB that took a fifth of the time of a result of 64 MB. NumPy does so for
-// its own arrays; PyTorch, XLA and TensorFlow do not.
+// Asks for huge pages where a large result lies. Fresh memory is zeroed page by page when it is
+// first written: with pages of 4 KB that took a fifth of the time of a result of 64 MB. NumPy asks
+// for its own arrays; PyTorch, XLA and TensorFlow do not.
 void expect_writes(const NativeopsTensor& out, int64_t bytes) {
   constexpr int64_t kLarge = int64_t{4} << 20;
   constexpr uintptr_t kPage = 4096;
