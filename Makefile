@@ -32,8 +32,11 @@ help: ## List these words
 setup: $(built) ## Make the environment and build the package, ready for work
 
 test: $(built) ## Run all tests that need no GPU
-	NATIVEOPS_EXPECT="numpy torch" $(python) -m pytest -m "not cuda" $(TESTS) $(tests)
+	NATIVEOPS_EXPECT="numpy torch jax tensorflow" $(python) -m pytest -m "not cuda" $(TESTS) $(tests)
 	@$(MAKE) test-sanitizers
+
+test-versions: $(built) ## Run the tests of JAX with each version of it that we support
+	$(python) tests/versions.py $(TESTS)
 
 test-races: $(built) ## Run GPU-style kernels with real threads under ThreadSanitizer
 	$(python) -m pytest -m races $(TESTS) $(tests)
@@ -49,7 +52,7 @@ test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and U
 sanitized-%:
 	NATIVEOPS_ISA=$* LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  build/sanitizers/environment/bin/python -m pytest $(TESTS) -k "not torch and not mistake" \
+	  build/sanitizers/environment/bin/python -m pytest $(TESTS) -k "not torch and not jax and not tensorflow and not mistake" \
 	  -m "not cuda and not races and not slow" tests/test_matrix.py build/sanitizers/package/nativeops/ops
 
 test-cuda: $(built) ## Run the tests that need an NVIDIA GPU
@@ -88,7 +91,7 @@ doctor: $(built) ## Say what works on this machine, and what to do about the res
 wheel: $(built) ## Build the source archive and the wheel into dist/
 	$(python) -m build --outdir dist
 
-.PHONY: help setup test test-races test-sanitizers test-cuda lint format docs bench demo doctor \
+.PHONY: help setup test test-versions test-races test-sanitizers test-cuda lint format docs bench demo doctor \
   wheel golden machine
 
 # What only the machine's owner can install, said in one sentence.
@@ -105,7 +108,7 @@ machine:
 # The environment and the tools of the build; then the package with all that development needs.
 $(VENV)/.environment: pyproject.toml constraints.txt | machine
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) cmake ninja numpy scikit-build-core
+	$(PIP) cmake jaxlib ninja numpy scikit-build-core
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.environment $(SOURCES)

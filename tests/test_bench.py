@@ -108,6 +108,8 @@ def test_quantiles_are_those_of_the_samples() -> None:
 def test_who_is_left_out_is_told_why() -> None:
     missing = rival("r", print, package="no-such-package")
     assert reason_to_skip(missing, SIZE, math.nan).startswith("no-such-package is not installed")
+    ours = Rival("ours", print, OURS, "no-such-framework")
+    assert reason_to_skip(ours, SIZE, math.nan).startswith("no-such-framework is not installed")
     huge = rival("r", print, memory=lambda n: n * 5e9)
     assert reason_to_skip(huge, SIZE, math.nan) == "would need 20 GB of memory (at most 12)"
     assert "would take about 60 s" in reason_to_skip(rival("r", print), SIZE, 60.0)

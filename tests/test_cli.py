@@ -16,10 +16,14 @@ from typer.testing import CliRunner
 
 from nativeops import library
 from nativeops.bench.history import read
+from nativeops.bench.machine import package_version
 from nativeops.bench.measurement import Measurement
 from nativeops.cli import bench as bench_command
 from nativeops.cli import checks
+from nativeops.cli import list as list_command
 from nativeops.cli.app import app
+from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.testing.probe import probe
 
 SEQUENCE = re.compile(r"\x1b\[")
 OPS = ("pairwise_l1", "pairwise_lp")
@@ -32,17 +36,50 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def answer(text: str, status: int = 0) -> subprocess.Popen[str]:
+    """A process that says this and ends."""
+    code = f"import sys; print({text!r}, end=''); print('the end', file=sys.stderr); exit({status})"
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.fixture
+def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frameworks are not tried: that takes ten seconds."""
+    monkeypatch.setattr(checks, "start_probe", lambda *place: answer('{"value": ""}'))
+
+
 def states() -> dict[str, str]:
     return {check.what: check.state for check in checks.all_checks()}
 
 
-def test_list_has_a_line_per_op_and_a_column_per_framework_and_device() -> None:
+def test_list_has_a_line_per_op_and_one_per_framework() -> None:
     code, out, _ = run("list")
     assert code == 0
-    header, _, *lines = [line for line in out.splitlines() if line.strip()]
-    assert header.split() == ["op", "gradient", "numpy", "torch", "cpu", "cuda"]
-    assert tuple(line.split()[0] for line in lines) == OPS
-    assert "tuned kernel" in lines[0]
+    lines = [line.split() for line in out.splitlines() if line.strip(" ─")]
+    headers = [i for i, line in enumerate(lines) if line[0] in ("op", "framework")]
+    assert lines[0] == ["op", "gradient", "cpu", "cuda"]
+    assert tuple(line[0] for line in lines[1 : headers[1]]) == OPS
+    assert lines[1][2:4] == ["tuned", "kernel"]
+    assert lines[headers[1]][:5] == ["framework", "here", "value", "gradient", "compiled"]
+    assert [line[0] for line in lines[headers[1] + 1 :]] == list(FRAMEWORKS)
+
+
+def test_list_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_command, "package_version", lambda name: None)
+    _, out, _ = run("list")
+    for name, about in FRAMEWORKS.items():
+        assert re.search(rf"^ {name} +pip install {about.package} ", out, re.MULTILINE)
+
+
+def test_show_tells_what_works_where() -> None:
+    _, out, _ = run("show", "pairwise_l1")
+    lines = [line for line in out.splitlines() if line.startswith("runs in ")]
+    assert [line.split()[2] for line in lines] == [f"{name}:" for name in FRAMEWORKS]
+    assert "numpy: value; on cpu" in lines[0]
+    assert "gradient, jax.jit; on cpu" in lines[2]
+    _, out, _ = run("show", "pairwise_l1_grad")
+    assert "jax: value, jax.jit; on cpu" in out
 
 
 def test_show_has_signature_documentation_and_files() -> None:
@@ -71,19 +108,57 @@ def test_an_unknown_op_gives_a_hint_on_standard_error(command: str) -> None:
     assert "did you mean `pairwise_l" in err
 
 
+@pytest.mark.slow
 def test_doctor_finds_everything_needed() -> None:
     found = states()
     needed = {"nativeops", "compiled core", "numpy", *OPS, "instruction sets", "cpu", "threads"}
+    needed |= {f"{name} on cpu" for name in FRAMEWORKS if package_version(name)}
     assert {what: found.get(what) for what in needed} == dict.fromkeys(needed, "ok")
 
 
+def test_doctor_tells_what_a_framework_gives_and_what_is_wrong() -> None:
+    def said(text: str, status: int = 0) -> tuple[str, str]:
+        check = checks.probe_check("some on cpu", answer(text, status), "jax.jit")
+        return check.state, check.found
+
+    assert said('{"value": "", "compiled": ""}') == ("ok", "value, jax.jit: right")
+    assert said('{"value": "", "compiled": "E: bad"}') == ("BROKEN", "jax.jit: E: bad")
+    assert said("", 3) == ("BROKEN", "the end")
+
+
+def test_doctor_does_not_wait_for_a_framework_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "PATIENCE", 0.1)
+    hanging = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], stdout=subprocess.PIPE, text=True
+    )
+    check = checks.probe_check("some on cpu", hanging, "jax.jit")
+    assert (check.state, check.found) == ("BROKEN", "no answer after 0.1 s")
+    assert hanging.returncode
+
+
+@pytest.mark.parametrize("name", [n for n in FRAMEWORKS if package_version(n)])
+def test_a_wrong_result_is_noticed_in_every_framework(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op = checks.public_ops()[0]
+    assert probe(name, "cpu", [op])["value"] == ""
+    right = op.reference
+    monkeypatch.setattr(op, "reference", lambda x, y: right(x, y) + 1)
+    assert "AssertionError: `out`" in probe(name, "cpu", [op])["value"]
+
+
 def test_doctor_imports_no_framework() -> None:
-    code = "import sys; from nativeops.cli.checks import all_checks; list(all_checks())"
-    code += "; print([m for m in ('torch', 'jax', 'scipy', 'sklearn') if m in sys.modules])"
+    code = "import sys; from nativeops.cli import checks\n"
+    code += "checks.works = lambda: iter(())  # other processes do\n"
+    code += (
+        "list(checks.all_checks()); names = ('torch', 'jax', 'tensorflow', 'scipy', 'sklearn')\n"
+    )
+    code += "print([name for name in names if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.usefixtures("quick_probes")
 def test_doctor_fails_where_the_core_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise library.BuildError("the compiled core cannot be loaded.\n  hint: run `make setup`.")
@@ -95,6 +170,7 @@ def test_doctor_fails_where_the_core_is_missing(monkeypatch: pytest.MonkeyPatch)
     assert any("run `make setup`" in line for line in lines)
 
 
+@pytest.mark.usefixtures("quick_probes")
 def test_doctor_fails_where_a_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     op = checks.public_ops()[0]
     monkeypatch.setattr(op, "reference", lambda x, y: op(x, y) + 1)
@@ -143,6 +219,7 @@ def test_doctor_notices_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert found["NATIVEOPS_DEBUG"].found.endswith(": 0")
 
 
+@pytest.mark.usefixtures("quick_probes")
 def test_doctor_as_json_has_a_state_for_each_check() -> None:
     _, out, _ = run("doctor", "--json")
     assert {check["state"] for check in json.loads(out)} <= {"ok", "missing", "BROKEN"}
@@ -229,3 +306,17 @@ def test_bench_measures_for_real(tmp_path: Path) -> None:
     lines = read(history)
     assert [line["rival"] for line in lines] == ["ours, NumPy", "scipy"]
     assert all(0 < line["min"] <= line["median"] < 1 for line in lines)
+
+
+@pytest.mark.slow
+def test_overhead_is_measured_in_all_frameworks(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    cases = [word for name in ("dispatch", "eager", "threads") for word in ("--case", name)]
+    sizes = ("--sizes", "n=8,m=8,d=4", "--json", str(figures))
+    code, out, _ = run("bench", "overhead", "--quick", *cases, *sizes)
+    assert code == 0, out
+    lines = json.loads(figures.read_text())
+    present = {name for name in FRAMEWORKS if package_version(name)}
+    for case in ("eager", "threads"):
+        assert {line["framework"] for line in lines if line["case"] == case} == present
+    assert all(0 < line["min"] < 1 for line in lines)

@@ -16,17 +16,24 @@ from pages import blocks  # noqa: E402
 
 PAGE = ROOT / "CONTRIBUTING.md"
 NAME = "pairwise_squared_l2"
+ENDINGS = (".h", ".py", "_test.py")
 
 
 def follow_the_page(tree: Path) -> None:
-    """Write the files that the page shows, and export the name."""
+    """Run the commands that the page marks, and export the name."""
     for block in blocks(PAGE):
-        if block.mark.startswith("file: "):
-            (tree / block.path).write_text(block.text)
+        if block.mark == "run":
+            variables = aside.with_our_tools()
+            subprocess.run(["bash", "-ec", block.text], cwd=tree, env=variables, check=True)
         elif block.mark.startswith("import: "):
             init = tree / block.mark.removeprefix("import: ")
             exported = init.read_text().replace("__all__ = [", f'__all__ = ["{NAME}", ')
             init.write_text(exported.replace("\n__all__", f"{block.text}\n__all__"))
+
+
+def written(tree: Path) -> list[Path]:
+    """The files of the new op."""
+    return sorted((tree / "src/nativeops/ops").glob(f"{NAME}*"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +60,7 @@ def test_op_of_the_page_passes_its_tests(tree: Path) -> None:
 
 
 def test_files_of_the_page_are_in_the_projects_style(tree: Path) -> None:
-    files = [str(tree / b.path) for b in blocks(PAGE) if b.path.endswith(".py")]
+    files = [str(path) for path in written(tree) if path.suffix == ".py"]
     for check in (["check"], ["format", "--check"]):
         config = ["--config", str(ROOT / "pyproject.toml")]
         command = [sys.executable, "-m", "ruff", *check, *config, *files]
@@ -67,5 +74,5 @@ def test_page_shows_every_word_of_the_makefile() -> None:
     assert sorted(shown) == sorted(set(words) - {"help"})
 
 
-def test_op_of_the_page_touches_three_new_files() -> None:
-    assert sum(b.mark.startswith("file: ") for b in blocks(PAGE)) == 3
+def test_op_of_the_page_touches_three_new_files(tree: Path) -> None:
+    assert [path.name for path in written(tree)] == [f"{NAME}{end}" for end in ENDINGS]

@@ -3,9 +3,13 @@
 
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+import nativeops
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,6 +38,9 @@ def arrays(x: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> None:
     assert_type(
         nativeops.pairwise_l1(x, x), np.ndarray[tuple[int, int], np.dtype[np.float32]]
     )
+    assert_type(
+        nativeops.pairwise_l1.into(x)(x, x), np.ndarray[tuple[int, int], np.dtype[np.float32]]
+    )
     nativeops.set_num_threads(nativeops.get_num_threads())
 """
 
@@ -58,6 +65,18 @@ def test_import_brings_nothing_but_numpy_and_the_standard_library() -> None:
 def test_import_costs_at_most_a_tenth_of_a_second_beyond_numpy() -> None:
     # The fastest of several: other programs on the machine only ever make it slower.
     assert min(fresh_import()[0] for _ in range(5)) <= 0.1
+
+
+def test_package_tells_its_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    try:
+        installed = metadata.version("nativeops")
+    except metadata.PackageNotFoundError:
+        assert nativeops.__version__ == "0+unknown"
+    else:
+        assert nativeops.__version__ == installed == project["version"]
+    with pytest.raises(AttributeError, match="module 'nativeops' has no attribute 'pairwise'"):
+        nativeops.pairwise  # noqa: B018
 
 
 def mypy(*arguments: str | Path) -> str:

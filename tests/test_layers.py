@@ -21,20 +21,22 @@ CPP = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".h", ".cpp"
 # From the top to the bottom. What a line names may import the lines below it, and its own line.
 LAYERS = [
     ["__main__", "cli", "demos"],
+    ["checking", "shipping"],
     ["bench", "testing"],
     ["nativeops"],
     ["layers", "ops"],
-    ["declare", "document", "glue", "build"],
-    ["frameworks.numpy", "frameworks.torch"],
+    ["declare", "document", "glue", "build", "cache", "compilers", "complaints", "user_ops"],
+    ["frameworks.numpy", "frameworks.torch", "frameworks.jax", "frameworks.tensorflow"],
+    ["frameworks.dlpack"],
     ["call", "registry"],
-    ["frameworks", "library"],
+    ["frameworks", "library", "identity"],
     ["signature"],
     ["sizes", "errors"],
 ]
 # Imports inside of functions that point upwards, each for its reason.
 UPWARDS = {
     ("call", "document"),  # the text of help() is made when somebody reads it
-    ("library", "build"),  # a user's op is compiled on first use
+    ("library", "user_ops"),  # a user's op is compiled on first use
     ("document", "ops"),  # `python -m nativeops.document` and `.glue` need all built-in ops
     ("glue", "ops"),
 }

@@ -8,7 +8,7 @@ import pytest
 import nativeops.ops  # noqa: F401  declares the built-in ops
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.registry import ops
-from nativeops.testing import Case, Mistake, cases, installed, mistakes
+from nativeops.testing import Case, Mistake, cases, installed, mistakes, modes
 from nativeops.testing.guard import check_memory
 
 OPS = [op for op in ops() if op.built_in]
@@ -31,7 +31,15 @@ def test_framework_is_there(framework: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [case for framework in PRESENT for op in OPS for case in cases(op, framework)], ids=str
+    "case",
+    [
+        case
+        for framework in PRESENT
+        for mode in modes(framework)
+        for op in OPS
+        for case in cases(op, framework, mode=mode)
+    ],
+    ids=str,
 )
 def test_case_is_right(case: Case) -> None:
     needed = case.framework == "numpy" and "bfloat16" in case.dtypes.values()
@@ -61,6 +69,22 @@ def test_cases_are_right_on_cuda(op) -> None:
 @pytest.mark.parametrize("mistake", [m for op in OPS for m in mistakes(op)], ids=str)
 def test_mistake_is_explained_alike_in_all_frameworks(mistake: Mistake) -> None:
     mistake.run(PRESENT)
+
+
+@pytest.mark.parametrize(
+    ("framework", "mistake"),
+    [
+        pytest.param(framework, mistake, id=f"{mistake}-{framework}")
+        for framework in PRESENT
+        for op in OPS
+        for mistake in mistakes(op)
+        # PyTorch's compiler gives up in the code that binds arguments: it never comes to an error.
+        if mistake.plain and (framework != "torch" or mistake.of_arrays)
+        if "compiled" in modes(framework)
+    ],
+)
+def test_mistake_is_explained_in_compiled_functions(framework: str, mistake: Mistake) -> None:
+    mistake.run([framework], "compiled")
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)

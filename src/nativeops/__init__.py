@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fused native operations for NumPy and PyTorch, each written once."""
+"""Fused native operations for NumPy, PyTorch, JAX and TensorFlow, each written once."""
 
 from nativeops import frameworks
 from nativeops.errors import NativeOpsError
@@ -8,5 +8,17 @@ from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 
 __all__ = ["NativeOpsError", "get_num_threads", "pairwise_l1", "pairwise_lp", "set_num_threads"]
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import metadata  # only when asked: it costs more than all else in this file
+
+    try:
+        return metadata.version(__name__)
+    except metadata.PackageNotFoundError:
+        return "0+unknown"  # sources that were built but not installed
+
 
 frameworks.load_imported()

@@ -1,115 +1,169 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building kernels on this machine: a user's op is compiled on first use, and kept by content."""
+"""Building a user's op on this machine: on first use, or ahead of time; kept by its content."""
 
 import hashlib
+import inspect
 import os
 import shlex
-import shutil
-import subprocess
-import tempfile
-from functools import cache
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from nativeops import identity
+from nativeops.cache import cache_folder, kept
 from nativeops.call import Op
+from nativeops.compilers import (
+    cpp_compiler,
+    cuda_compiler,
+    cuda_flags,
+    flags_of_levels,
+    run,
+    version,
+)
+from nativeops.complaints import complaints
 from nativeops.errors import BuildError, message
-from nativeops.glue import kernel_source
+from nativeops.glue import defines, kernel_source
 from nativeops.library import LEVELS, selected
 from nativeops.registry import ops
+
+__all__ = ["build", "cache_folder"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _SHARED = ["-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden"]
 
 
-def build(op: Op[Any], device: str = "cpu", sanitize: str = "") -> Path:
+def build(
+    op: Op[Any], device: str = "cpu", sanitize: str = "", level: str = "", ahead: bool = False
+) -> Path:
     """The library with the kernels of all ops that share the op's header; compiled if it is new.
 
     Args:
         op: The op.
-        device: ``cpu``, or ``cpu-threads`` where each block runs as real threads (for races).
+        device: ``cpu``, ``cuda``, or ``cpu-threads`` where each block runs as real threads (for
+            races).
         sanitize: A sanitizer of the compiler, such as ``thread``.
+        level: The instruction set of the CPU; by default the one in use.
+        ahead: Compile although ``NATIVEOPS_DISABLE_JIT=1`` forbids it on first use.
     """
-    if not op.kernel.exists():
-        hint = "the kernel's header stands beside the declaration, or give `kernel=` its path."
-        raise BuildError(message(op.name, f"there is no kernel at {op.kernel}.", hint=hint))
-    group = [other for other in ops() if other.kernel == op.kernel]
-    source = kernel_source(group, str(op.kernel)) + '#include "nativeops/devices/library.cpp"\n'
-    command = [*compiler(), *_flags(device, sanitize)]
-    target = cache_folder() / f"{op.kernel.stem}-{_key(op, source, command)}.so"
-    if not target.exists():
-        _compile(op, source, command, target)
-    return target
+    digest = _digest(op)
+    if not ahead and is_set("NATIVEOPS_DISABLE_JIT"):
+        text = "it has no kernels that were built for this machine, and NATIVEOPS_DISABLE_JIT=1 "
+        hint = f"ship them: `nativeops build {declared_in(op)}`; or unset NATIVEOPS_DISABLE_JIT."
+        raise BuildError(message(op.name, text + "forbids to compile them.", hint=hint))
+    level = (level or selected()) if device == "cpu" else "portable"
+    recipe = _recipe(op, _group(op), digest, _command(op, device, sanitize, level))
+    return kept(recipe.name, partial(_compile, recipe))
 
 
-def cache_folder() -> Path:
-    """Where compiled ops are kept: NATIVEOPS_CACHE, or the user's cache."""
-    base = os.environ.get("NATIVEOPS_CACHE")
-    if not base:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        base = f"{base}/nativeops"
-    return Path(base).expanduser()
+def may_compile() -> bool:
+    """Whether an op can be compiled on first use."""
+    if is_set("NATIVEOPS_DISABLE_JIT"):
+        return False
+    try:
+        cpp_compiler()
+    except BuildError:
+        return False
+    return True
 
 
-def compiler() -> list[str]:
-    """The C++ compiler's command: CXX if it is set, else g++ or clang++."""
-    if chosen := os.environ.get("CXX"):
-        return shlex.split(chosen)
-    for name in ("g++", "clang++"):
-        if shutil.which(name):
-            return [name]
-    hint = "install one, for example with `apt-get install g++`, or set CXX."
-    raise BuildError(message("nativeops", "there is no C++ compiler for your op.", hint=hint))
+def is_set(variable: str) -> bool:
+    """Whether an environment variable says yes."""
+    return os.environ.get(variable, "0") not in ("", "0")
 
 
-def _flags(device: str, sanitize: str) -> list[str]:
-    level = "portable" if device != "cpu" else selected()
-    known = _compiler_flags()
-    flags = [*_SHARED, *known["all"], *known[level], f"-DNATIVEOPS_LEVEL={LEVELS.index(level)}"]
-    flags += [f'-DNATIVEOPS_DEVICE_NAME="{device}"']
+def declared_in(op: Op[Any]) -> str:
+    """The file that declares the op."""
+    return inspect.getfile(op.reference)
+
+
+def _digest(op: Op[Any]) -> str:
+    """The hash of the kernel's files, which have not changed since the op was first used."""
+    digest = "" if op.built_in else identity.kernel_digest(op)
+    if digest != op.kernel_digest:
+        text = f"{op.kernel.name} changed after the op was first used."
+        raise BuildError(message(op.name, text, hint="declare the op again, or restart Python."))
+    return digest
+
+
+def _group(op: Op[Any]) -> list[Op[Any]]:
+    """The ops of the same header, without those that a notebook declared before a renaming."""
+    headers = identity.kernel_files(op.kernel)
+    others = (other for other in ops() if other.kernel == op.kernel and other.name != op.name)
+    present = [other for other in others if any(defines(path, other.name) for path in headers)]
+    return sorted([op, *present], key=lambda each: each.name)
+
+
+def _command(op: Op[Any], device: str, sanitize: str, level: str) -> list[str]:
+    """Compiler and flags."""
+    flags = [f"-DNATIVEOPS_LEVEL={LEVELS.index(level)}", f'-DNATIVEOPS_DEVICE_NAME="{device}"']
+    flags.append("-DNATIVEOPS_USER_OP")
+    if device == "cuda":
+        command = cuda_compiler()
+        if command is None:
+            hint = "put nvcc on the PATH, set CUDA_HOME, or run `pip install nvidia-cuda-nvcc`."
+            raise BuildError(message(op.name, "there is no nvcc for its CUDA kernels.", hint=hint))
+        return [*command, *cuda_flags(), *flags]
+    known = flags_of_levels()
+    command = [*cpp_compiler(), *_SHARED, *known["all"], *known[level], *flags]
     if device == "cpu-threads":
-        flags += ["-DNATIVEOPS_CPU_THREADS", "-g1", "-O1"]
-    return flags + ([f"-fsanitize={sanitize}", "-g1"] if sanitize else [])
+        command += ["-DNATIVEOPS_CPU_THREADS", "-g1", "-O1"]
+    return command + ([f"-fsanitize={sanitize}", "-g1"] if sanitize else [])
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """All that makes one library."""
+
+    op: Op[Any]
+    name: str
+    source: str
+    command: list[str]
+
+
+def _recipe(op: Op[Any], group: list[Op[Any]], digest: str, command: list[str]) -> _Recipe:
+    """The library's source, and its name: a hash of all that it depends on, never of places."""
+    source = kernel_source(group, op.kernel.name, digest)
+    source += '#include "nativeops/devices/library.cpp"\n'
+    first = next(i for i, word in enumerate(command) if word.startswith(("-std=", "-fPIC")))
+    compiler, flags = command[:first], command[first:]
+    parts = [source, digest, _own_headers(), version(compiler), *compiler[1:], *flags]
+    if op.built_in:
+        parts += [path.read_text() for path in identity.kernel_files(op.kernel)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return _Recipe(op, f"{op.kernel.stem}-{key}.so", source, command)
 
 
 @cache
-def _compiler_flags() -> dict[str, list[str]]:
-    """The flags of devices/flags.txt, by instruction set."""
-    lines = (_PACKAGE / "devices" / "flags.txt").read_text().splitlines()
-    rows = (line.partition(":") for line in lines if not line.startswith("#"))
-    return {name: flags.split() for name, _, flags in rows}
+def _own_headers() -> str:
+    """A hash of this package's headers."""
+    return hashlib.sha256(b"\0".join(_texts())).hexdigest()
 
 
-@cache
-def _version(command: tuple[str, ...]) -> str:
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
-    return done.stdout
+def _texts() -> Iterator[bytes]:
+    folder = _PACKAGE / "devices"
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".h", ".cpp")):
+        yield path.relative_to(folder).as_posix().encode()
+        yield path.read_bytes()
 
 
-def _key(op: Op[Any], source: str, command: list[str]) -> str:
-    """A hash of all that the compiled library depends on; never of times or places."""
-    digest = hashlib.sha256(source.replace(str(op.kernel.parent), "").encode())
-    headers = [*op.kernel.parent.glob("*.h"), *sorted((_PACKAGE / "devices").rglob("*.h"))]
-    for header in sorted(headers, key=lambda path: path.name):
-        digest.update(header.read_bytes())
-    words = [word for word in command if word.startswith("-")]
-    n_own = len(compiler())
-    digest.update("\0".join([_version(tuple(command[:n_own])), *words]).encode())
-    return digest.hexdigest()[:16]
-
-
-def _compile(op: Op[Any], source: str, command: list[str], target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        path = Path(folder) / f"{op.kernel.stem}.cpp"
-        path.write_text(source)
-        built = Path(folder) / "built.so"
-        full = [*command, f"-I{_PACKAGE.parent}", str(path), "-o", str(built)]
-        done = subprocess.run(full, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            errors = [line for line in done.stderr.splitlines() if "error" in line][:5]
-            text = "the compiler refused its kernel:\n    " + "\n    ".join(errors)
-            hint = f"mend {op.kernel}; `NATIVEOPS_DEBUG=1` shows all that the compiler says."
-            if os.environ.get("NATIVEOPS_DEBUG", "0") not in ("", "0"):
-                text += "\n" + done.stderr
-            raise BuildError(message(op.name, text, hint=hint))
-        os.replace(built, target)  # atomic: another process sees all of it or nothing
+def _compile(recipe: _Recipe, built: Path) -> None:
+    """Compile to the path, or tell what the compiler complained about."""
+    source = built.with_suffix(".cpp")
+    source.write_text(recipe.source)
+    folder = recipe.op.kernel.parent
+    command = [*recipe.command, f"-I{folder}", f"-I{_PACKAGE.parent}", str(source)]
+    done = run([*command, "-o", str(built)])
+    debug = is_set("NATIVEOPS_DEBUG")
+    if debug:
+        print(shlex.join(command), done.stderr, sep="\n", file=sys.stderr)
+    if done.returncode == 0 and built.exists():
+        return
+    said = done.stderr + done.stdout
+    first = complaints(said, identity.kernel_files(recipe.op.kernel)) or said.splitlines()[-5:]
+    text = "the compiler refused its kernel:\n    " + "\n    ".join(first)
+    hint = f"mend {recipe.op.kernel}"
+    hint += "." if debug else "; `NATIVEOPS_DEBUG=1` shows all that the compiler says."
+    raise BuildError(message(recipe.op.name, text, hint=hint))

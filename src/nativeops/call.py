@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One call of an op: find the framework, check the arguments, run, keep what the gradient needs."""
 
-import hashlib
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +9,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from nativeops import identity
 from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
-from nativeops.frameworks import ENTRIES, Framework, framework_of, has_entry, load
+from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
 from nativeops.signature import Signature, Solution
 from nativeops.sizes import Size
 
@@ -25,11 +25,22 @@ class Op(Generic[F]):
     same with NumPy; `signature` states names, axes and dtypes; `kernel` is the C++ header.
     """
 
-    def __init__(self, reference: F, signature: Signature, kernel: Path, autocast: str) -> None:
+    # TensorFlow's AutoGraph calls what has this attribute as it is, instead of rewriting its code.
+    autograph_info__ = True
+
+    def __init__(
+        self,
+        reference: F,
+        signature: Signature,
+        kernel: Path,
+        autocast: str,
+        independent: Sequence[str] = (),
+    ) -> None:
         self.reference = reference
         self.signature = signature
         self.kernel = kernel
         self.autocast = autocast
+        self.independent = tuple(independent)  # axes along which parts may be computed apart
         self.name = self.__name__ = signature.op
         self.__module__ = reference.__module__
         self.__qualname__ = reference.__qualname__
@@ -43,6 +54,8 @@ class Op(Generic[F]):
         returns = typing.get_origin(returns) or returns
         if isinstance(returns, type) and issubclass(returns, tuple):
             self.result = returns
+        if not self.built_in:
+            identity.remember(reference)
 
     if TYPE_CHECKING:
         __call__: F
@@ -51,7 +64,7 @@ class Op(Generic[F]):
         def __call__(self, *args, **kwargs):  # noqa: D102  the op is its documentation
             if args and has_entry(type(args[0])):
                 return ENTRIES[type(args[0])](self, args, kwargs)
-            return _find(args, kwargs)(self, args, kwargs)
+            return _find(self, args, kwargs)(self, args, kwargs)
 
     def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the gradient: a function of the inputs, outputs, attributes and ``d_<output>``.
@@ -66,6 +79,8 @@ class Op(Generic[F]):
                 text += f"`{spec.name}`."
                 raise ArgumentError(message(self.name, text, hint="rename the input."))
         self.gradient_rule = rule
+        if not self.built_in:
+            identity.remember(rule)
         return rule
 
     def axis(self, name: str) -> Callable[[Callable[..., Size]], Callable[..., Size]]:
@@ -95,6 +110,10 @@ class Op(Generic[F]):
         """The op that makes only these of its optional outputs; the others are None."""
         return cast(F, partial(cast(Any, self), want=tuple(names)))
 
+    def into(self, out: Any) -> F:
+        """The op that writes its result into this NumPy array: ``out=``, for type checkers."""
+        return cast(F, partial(cast(Any, self), out=out))
+
     @cached_property
     def gradient_names(self) -> tuple[str, ...]:
         """The parameters of the gradient rule: what it wants to be given."""
@@ -114,12 +133,18 @@ class Op(Generic[F]):
     @cached_property
     def version(self) -> str:
         """Empty for a built-in op; else a hash of declaration and kernel, so that no cache of a
-        framework serves an older one."""
-        if self.built_in:
-            return ""
-        gradient = inspect.getsource(self.gradient_rule) if self.gradient_rule else ""
-        text = f"{self.signature}{gradient}{self.kernel.read_text()}"
-        return "v" + hashlib.sha256(text.encode()).hexdigest()[:12]
+        framework serves an older one; `identity.version` says what it covers."""
+        return "" if self.built_in else "v" + identity.version(self)
+
+    @cached_property
+    def kernel_digest(self) -> str:
+        """Empty for a built-in op; else a hash of the kernel's files at the op's first use."""
+        return "" if self.built_in else identity.kernel_digest(self)
+
+    @property
+    def built_for(self) -> str:
+        """What a compiled kernel says it was built for, if it is this op's."""
+        return f"{self.signature} {self.kernel_digest}".rstrip()
 
     @property
     def key(self) -> str:
@@ -223,9 +248,9 @@ class Op(Generic[F]):
         )
 
 
-def _find(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    """The entry of the framework that the first argument outside NumPy belongs to."""
-    for value in (*args, *kwargs.values()):
+def _find(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    """The entry of the framework that the first input outside NumPy belongs to."""
+    for value in (*args, *[kwargs[s.name] for s in op.signature.inputs if s.name in kwargs]):
         if framework_of(type(value)) not in (None, "numpy") and has_entry(type(value)):
             return ENTRIES[type(value)]
     return load("numpy").run
@@ -234,18 +259,31 @@ def _find(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
 def given(op: Op[Any], framework: Framework, arrays: Sequence[Any]) -> list[Given]:
     """Describe the arrays of a call; whatever is no array of this framework is an error."""
     specs = op.signature.inputs
+    check_frameworks(op, arrays)
+    described = []
+    for spec, array in zip(specs, arrays, strict=True):
+        dtype, shape, _ = framework.describe(array)
+        described.append(Given(spec.name, dtype, tuple(shape), str(spec)))
+    return described
+
+
+def check_frameworks(op: Op[Any], arrays: Sequence[Any]) -> None:
+    """Every input is an array, and all are of one framework."""
+    specs = op.signature.inputs
     names = [framework_of(type(array)) for array in arrays]
     for spec, array, name in zip(specs, arrays, names, strict=True):
         if name is None:
             text = f"`{spec.name}` must be an array, but is {type(array).__name__}."
             hint = f"make it one, for example with `numpy.asarray({spec.name})`."
             raise ArgumentError(message(op.name, text, hint=hint))
-        if name != names[0]:
-            text = f"`{specs[0].name}` is a {names[0]} array but `{spec.name}` is a {name} array."
+        if name != names[0] and {name, names[0]} != {"numpy", DLPACK}:
+            first, own = _library(arrays[0]), _library(array)
+            text = f"`{specs[0].name}` is a {first} array but `{spec.name}` is a {own} array."
             hint = "convert one of them: all arrays of a call must be of one framework."
             raise ArgumentError(message(op.name, text, hint=hint))
-    described = []
-    for spec, array in zip(specs, arrays, strict=True):
-        dtype, shape, _ = framework.describe(array)
-        described.append(Given(spec.name, dtype, tuple(shape), str(spec)))
-    return described
+
+
+def _library(array: Any) -> str:
+    """What an array is of, for a reader: its framework, or the package that has its type."""
+    name = framework_of(type(array))
+    return type(array).__module__.partition(".")[0] if name in (None, DLPACK) else str(name)

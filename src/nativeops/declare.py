@@ -89,22 +89,40 @@ else:
     Kept = _Kept()
 
 
-def op(*, kernel: str, autocast: Literal["float32", "keep"] = "float32") -> "Callable[[F], Op[F]]":
+def op(
+    *, kernel: str, autocast: Literal["float32", "keep"] = "float32", independent: str = ""
+) -> "Callable[[F], Op[F]]":
     """Declare an op: the function's annotations are its signature, its body the NumPy reference.
 
     Args:
         kernel: The C++ header with the kernel, beside the file that declares the op.
         autocast: What PyTorch's autocast does with half-precision inputs: compute in float32, or
             keep the dtype.
+        independent: Named axes along which several devices may each compute a part: a result with
+            such an axis is made of the parts' results, one without it is their sum. Leading axes
+            always are.
     """
 
     def declare(reference: F) -> "Op[F]":
         source = Path(inspect.getfile(reference)).resolve()
-        declared = Op(reference, read(reference), source.parent / kernel, autocast)
+        signature, apart = read(reference), independent.split()
+        _check_independent(signature, apart)
+        folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
+        declared = Op(reference, signature, folder / kernel, autocast, apart)
         register(declared)
         return declared
 
     return declare
+
+
+def _check_independent(signature: Signature, names: list[str]) -> None:
+    """Parts of an axis can only be told apart where it stands alone."""
+    for name in names:
+        axes = [axis for s in (*signature.inputs, *signature.outputs) for axis in s.axes]
+        if not all(axis.name == name for axis in axes if name in axis.names()):
+            raise TypeError(f"{signature.op}: `{name}` is not independent where sizes depend on it")
+        if not any(axis.name == name for spec in signature.inputs for axis in spec.axes):
+            raise TypeError(f"{signature.op}: no input has the independent axis `{name}`")
 
 
 def transpose(array: Array) -> Array:

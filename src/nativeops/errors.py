@@ -2,7 +2,7 @@
 """What can go wrong, as classes, and the one format of its message."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 
 class Given(NamedTuple):
@@ -21,6 +21,11 @@ class Given(NamedTuple):
 
 class NativeOpsError(Exception):
     """Base of all errors of this package."""
+
+    if not TYPE_CHECKING:
+        # TensorFlow's AutoGraph adds the place in the user's code to an error, and keeps the
+        # error's class if it is made as any `Exception`.
+        __init__ = Exception.__init__
 
 
 class ShapeError(NativeOpsError, ValueError):

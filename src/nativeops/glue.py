@@ -31,12 +31,13 @@ CPP = {
 ATTRIBUTE = {int: "int64_t", float: "double", bool: "bool", str: "int64_t"}
 
 
-def kernel_source(ops: Iterable[Op[Any]], include: str) -> str:
+def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str:
     """The C++ source with the entries of all ops whose kernels are in one header.
 
     Args:
         ops: The ops.
         include: How the source names the header.
+        digest: The hash of a user's kernel, as `Op.built_for` has it.
     """
     ops = list(ops)
     header = ops[0].kernel
@@ -52,13 +53,13 @@ def kernel_source(ops: Iterable[Op[Any]], include: str) -> str:
             parts += [f"#if {macro}", f'#include "{name}"', "#endif"]
     parts.append("\nnamespace nativeops {\nnamespace {\n")
     parts += [_entry(op.signature, header, "", "nativeops") for op in ops]
-    parts.append(_table(ops, tuned={}))
+    parts.append(_table(ops, digest))
     for macro, path in tuned.items():
-        chosen = [op for op in ops if path.exists() and _defines(path, op.name)]
+        chosen = [op for op in ops if path.exists() and defines(path, op.name)]
         if chosen:
             parts.append(f"#if {macro}")
             parts += [_entry(op.signature, path, "_tuned", "nativeops::tuned") for op in chosen]
-            parts += [_table(chosen, tuned={"suffix": "_tuned"}), "#endif"]
+            parts += [_table(chosen, digest, "_tuned"), "#endif"]
     return "\n".join([*parts, "}  // namespace", "}  // namespace nativeops", ""])
 
 
@@ -69,7 +70,8 @@ TUNED = {
 }
 
 
-def _defines(header: Path, name: str) -> bool:
+def defines(header: Path, name: str) -> bool:
+    """Whether a header has a kernel of that name."""
     return f"void {name}(" in header.read_text()
 
 
@@ -115,15 +117,15 @@ def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> s
 """
 
 
-def _table(ops: Iterable[Op[Any]], tuned: dict[str, str]) -> str:
+def _table(ops: Iterable[Op[Any]], digest: str, suffix: str = "") -> str:
     """The rows of the library's table: one for each op and combination of dtypes."""
-    suffix = tuned.get("suffix", "")
     rows = []
     for op in ops:
+        built_for = f"{op.signature} {digest}".rstrip()
         for dtypes in itertools.product(*(VARIABLES[v] for v in op.signature.variables)):
             types = f"<{', '.join(CPP[d] for d in dtypes)}>" if dtypes else ""
             rows.append(
-                f'    {{"{op.name}", "{op.signature}", "{",".join(dtypes)}", {int(bool(suffix))}, '
+                f'    {{"{op.name}", "{built_for}", "{",".join(dtypes)}", {int(bool(suffix))}, '
                 f"{op.name}{suffix}_entry{types}}},"
             )
     listed = "\n".join(rows)

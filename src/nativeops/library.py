@@ -53,7 +53,7 @@ def _define(op: "Op[Any]") -> None:
     op_id = core.define(
         op.name,
         op.key,
-        str(signature),
+        op.built_for,
         tuple(_array(spec, slots) for spec in signature.inputs),
         tuple(_array(spec, slots) for spec in signature.outputs),
         tuple(_attribute(spec, slots) for spec in signature.attributes),
@@ -70,6 +70,10 @@ def missing_kernel(op: "Op[Any]", dtypes: dict[str, str], device: str) -> BuildE
     """The error for a call that no compiled kernel serves."""
     what = ", ".join(dtypes.values()) or "its arguments"
     kind = device.partition(":")[0]
+    if kind == "cuda" and not op.built_in:
+        from nativeops.user_ops import missing_cuda
+
+        return BuildError(missing_cuda(op))
     built = kernel_files()
     if kind == "cuda" and not any("cuda" in path.name for path in built):
         text = f"the CUDA kernels are not built, so it cannot run on {device}."
@@ -95,7 +99,11 @@ def select(level: str) -> None:
         best = LEVELS[core.levels()[0]]
         text = f"`NATIVEOPS_ISA` is {level}, but this machine has only {best}."
         raise RangeError(message("nativeops", text, hint=f"use {best} or lower."))
-    core.select_level(LEVELS.index(level))
+    with _defining:
+        core.select_level(LEVELS.index(level))
+        newest = {op.name: op for op in _ops_by_id if not op.built_in}
+        for op in newest.values():
+            _load_kernels(op)
 
 
 def selected() -> str:
@@ -105,6 +113,8 @@ def selected() -> str:
 
 def set_num_threads(n: int) -> None:
     """Use at most `n` threads in a kernel on the CPU; results do not depend on it.
+
+    With PyTorch's tensors kernels run on PyTorch's threads: ``torch.set_num_threads`` counts too.
 
     >>> nativeops.set_num_threads(2)
     >>> nativeops.get_num_threads()
@@ -142,9 +152,9 @@ def _start() -> None:
 def _load_kernels(op: "Op[Any]") -> None:
     core = extension()
     if not op.built_in:
-        from nativeops.build import build  # a user's op: compiled on this machine
+        from nativeops.user_ops import load
 
-        core.load(str(build(op)))  # even if known: of several versions the last loaded is used
+        load(op)
         return
     usable = {f"libnativeops_cpu_{level}.so" for level in LEVELS[: core.levels()[0] + 1]}
     for path in kernel_files():

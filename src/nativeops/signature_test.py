@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import nativeops.ops  # noqa: F401  declares the built-in ops
-from nativeops import build, library
+from nativeops import library
+from nativeops.compilers import cpp_compiler
 from nativeops.errors import DtypeError, Given, NativeOpsError, RangeError, ShapeError
 from nativeops.frameworks.numpy import framework
 from nativeops.registry import find
@@ -140,7 +141,7 @@ def core_ops(tmp_path_factory) -> list[int]:
         'extern "C" const NativeopsLibrary* nativeops_library() { return &table; }\n'
     )
     source = library.Path(library.__file__).parent.parent
-    command = [*build.compiler(), "-shared", "-fPIC", f"-I{source}", str(folder / "none.cpp")]
+    command = [*cpp_compiler(), "-shared", "-fPIC", f"-I{source}", str(folder / "none.cpp")]
     subprocess.run([*command, "-o", str(folder / "none.so")], check=True)
     core = library.extension()
     ids = []

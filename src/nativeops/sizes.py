@@ -25,9 +25,11 @@ def _larger(a: Any, b: Any) -> Any:
     """`max` that symbolic integers of every framework understand."""
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
-    if hasattr(a, "__sym_max__"):
-        return a.__sym_max__(b)
-    return b.__sym_max__(a) if hasattr(b, "__sym_max__") else max(a, b)
+    for symbol, other in ((a, b), (b, a)):
+        for method in ("__sym_max__", "rmax"):  # PyTorch's, JAX's
+            if hasattr(symbol, method):
+                return getattr(symbol, method)(other)
+    return max(a, b)
 
 
 def _smaller(a: Any, b: Any) -> Any:

@@ -13,7 +13,8 @@ from nativeops import build, registry
 from nativeops.declare import Array, Float, op
 from nativeops.errors import ArgumentError, BuildError
 from nativeops.frameworks.base import FRAMEWORKS
-from nativeops.testing import Case, Mistake, cases, installed, mistakes
+from nativeops.testing import Case, Mistake, cases, installed, mistakes, modes
+from nativeops.testing.arrays import STRIDED
 from nativeops.testing.guard import check_memory
 
 from . import choices, results, windows
@@ -36,7 +37,15 @@ def cache(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "case", [case for framework in PRESENT for op in OPS for case in cases(op, framework)], ids=str
+    "case",
+    [
+        case
+        for framework in PRESENT
+        for mode in modes(framework)
+        for op in OPS
+        for case in cases(op, framework, mode=mode, brief=framework not in STRIDED)
+    ],
+    ids=str,
 )
 def test_case_is_right(case: Case) -> None:
     case.run()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rivals from plain functions: called with NumPy, PyTorch or JAX arrays, with or without gradient.
+"""Rivals from plain functions of arrays of any framework, with or without gradient.
 
 A gradient's last input is what flows back; its results are the gradients of the other inputs.
 Every gradient call computes the result, too: that is what a training step does.
@@ -83,22 +83,36 @@ def torch_gradient(
     return Rival(_name(function, name), prepare, package, "torch", memory)
 
 
-def jax_rival(function: Function, *, memory: Memory | None = None) -> Rival:
-    """A function of JAX arrays under ``jit``, compiled beforehand."""
+def jax_rival(
+    function: Function,
+    package: str = "jax",
+    *,
+    name: str | None = None,
+    memory: Memory | None = None,
+    eager: bool = False,
+) -> Rival:
+    """A function of JAX arrays: compiled beforehand, or called as it is."""
 
     def prepare(*arrays: NdArray) -> Callable[[], Any]:
         import jax
 
         wait: Callable[[Any], Any] = jax.block_until_ready
         inputs = [jax.numpy.asarray(array) for array in arrays]
-        compiled = jax.jit(function).lower(*inputs).compile()
-        return lambda: wait(compiled(*inputs))
+        call = function if eager else jax.jit(function).lower(*inputs).compile()
+        return lambda: wait(call(*inputs))
 
-    return Rival(_name(function, None), prepare, "jax", "jax", memory)
+    return Rival(_name(function, name), prepare, package, "jax", memory)
 
 
-def jax_gradient(function: Function, *, memory: Memory | None = None) -> Rival:
-    """The result and the gradients under one ``jit``."""
+def jax_gradient(
+    function: Function,
+    package: str = "jax",
+    *,
+    name: str | None = None,
+    memory: Memory | None = None,
+    eager: bool = False,
+) -> Rival:
+    """The result and the gradients, under one ``jit`` or as it is."""
 
     def both(*arrays: Any) -> Any:
         import jax
@@ -107,10 +121,43 @@ def jax_gradient(function: Function, *, memory: Memory | None = None) -> Rival:
         return result, backward(arrays[-1])
 
     def prepare(*arrays: NdArray) -> Callable[[], Any]:
-        call = jax_rival(both).prepare(*arrays)
+        call = jax_rival(both, eager=eager).prepare(*arrays)
         return lambda: call()[1]
 
-    return Rival(_name(function, None), prepare, "jax", "jax", memory)
+    return Rival(_name(function, name), prepare, package, "jax", memory)
+
+
+def tensorflow_rival(
+    function: Function,
+    package: str = "tensorflow",
+    *,
+    name: str | None = None,
+    memory: Memory | None = None,
+    eager: bool = False,
+) -> Rival:
+    """A function of TensorFlow's tensors: in a graph, or called as it is."""
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        import tensorflow
+
+        inputs = [tensorflow.constant(array) for array in arrays]
+        return partial(function if eager else tensorflow.function(function), *inputs)
+
+    return Rival(_name(function, name), prepare, package, "tensorflow", memory)
+
+
+def tensorflow_gradient(function: Function, package: str = "tensorflow", *, name: str) -> Rival:
+    """The result and then, by a tape, the gradients of all its inputs, in eager code."""
+
+    def both(*arrays: Any) -> Any:
+        import tensorflow
+
+        with tensorflow.GradientTape() as tape:
+            tape.watch(arrays[:-1])
+            result = function(*arrays[:-1])
+        return tape.gradient(result, arrays[:-1], arrays[-1])
+
+    return tensorflow_rival(both, package, name=name, eager=True)
 
 
 def repeated(rival: Rival, calls: int = 100, *, no_grad: bool = False) -> Rival:

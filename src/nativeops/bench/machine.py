@@ -6,12 +6,14 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import nativeops
+from nativeops.frameworks.base import FRAMEWORKS
 
 
 def cpu_name() -> str:
@@ -57,10 +59,11 @@ def commit() -> str:
 
 def package_version(package: str) -> str | None:
     """The installed version, without importing; nothing if it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    about = FRAMEWORKS.get(package)
+    for name in (package, *(about.also if about else ())):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return None
 
 
 def today() -> str:

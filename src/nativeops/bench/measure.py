@@ -143,8 +143,9 @@ def _blank(bench: Bench, size: Size, rival: Rival) -> Measurement:
 
 def reason_to_skip(rival: Rival, size: Size, predicted: float) -> str:
     """Why a rival is left out at this size; empty if it is not."""
-    if not rival.ours and package_version(rival.package) is None:
-        return f"{rival.package} is not installed (`pip install {rival.package}`)"
+    for package in (rival.framework if rival.ours else rival.package, rival.framework):
+        if package_version(package) is None:
+            return f"{package} is not installed (`pip install {package}`)"
     needed = rival.memory(**size) if rival.memory else 0.0
     if needed > MEMORY_MOST:
         return f"would need {needed / 1e9:.0f} GB of memory (at most {MEMORY_MOST / 1e9:.0f})"

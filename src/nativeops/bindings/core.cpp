@@ -31,41 +31,6 @@ std::deque<Op>& ops() {
   return *list;
 }
 
-int64_t evaluate(const Axis& axis, const int64_t* sizes) {
-  if (axis.slot >= 0) return sizes[axis.slot];
-  int64_t stack[16];
-  int top = 0;
-  for (const Step& step : axis.steps) {
-    if (step.op == kNumber || step.op == kName) {
-      stack[top++] = step.op == kNumber ? step.operand : sizes[step.operand];
-      continue;
-    }
-    const int64_t b = stack[--top];
-    int64_t& a = stack[top - 1];
-    switch (step.op) {
-      case kAdd:
-        a += b;
-        break;
-      case kSubtract:
-        a -= b;
-        break;
-      case kMultiply:
-        a *= b;
-        break;
-      case kMax:
-        a = std::max(a, b);
-        break;
-      case kMin:
-        a = std::min(a, b);
-        break;
-      default:  // floor division, as in Python; by zero there is no size
-        if (b == 0) return -1;
-        a = a / b - (a % b != 0 && (a < 0) != (b < 0));
-    }
-  }
-  return stack[0];
-}
-
 bool solve_dtype(int kind, int index, Solution& solution) {
   if (kind >= 0) return index == kind;
   int& chosen = kind == kFloatVariable ? solution.float_index : solution.int_index;
@@ -118,6 +83,41 @@ bool solve_outputs(const Op& op, Solution& solution) {
 }
 
 }  // namespace
+
+int64_t evaluate(const Axis& axis, const int64_t* sizes) {
+  if (axis.slot >= 0) return sizes[axis.slot];
+  int64_t stack[16];
+  int top = 0;
+  for (const Step& step : axis.steps) {
+    if (step.op == kNumber || step.op == kName) {
+      stack[top++] = step.op == kNumber ? step.operand : sizes[step.operand];
+      continue;
+    }
+    const int64_t b = stack[--top];
+    int64_t& a = stack[top - 1];
+    switch (step.op) {
+      case kAdd:
+        a += b;
+        break;
+      case kSubtract:
+        a -= b;
+        break;
+      case kMultiply:
+        a *= b;
+        break;
+      case kMax:
+        a = std::max(a, b);
+        break;
+      case kMin:
+        a = std::min(a, b);
+        break;
+      default:  // floor division, as in Python; by zero there is no size
+        if (b == 0) return -1;
+        a = a / b - (a % b != 0 && (a < 0) != (b < 0));
+    }
+  }
+  return stack[0];
+}
 
 int add_op(Op op) {
   const std::lock_guard<std::mutex> lock(ops_mutex);

@@ -30,7 +30,7 @@ std::deque<Candidate>& candidates() {
   static auto* list = new std::deque<Candidate>;
   return *list;
 }
-const NativeopsLibrary* libraries[4] = {};  // of the CPU, by level
+const NativeopsLibrary* libraries[4] = {};  // that measure the machine, by level
 int level_in_use = -1;
 
 int level_index(const char* name) {
@@ -112,7 +112,7 @@ const NativeopsLibrary* load_library(const char* path, std::string& error) {
     const NativeopsLibrary* library = table();
     if (library->abi != NATIVEOPS_ABI)
       return error = "it was built for another version of nativeops", nullptr;
-    if (std::strcmp(library->device, "cpu") == 0) libraries[level_index(library->level)] = library;
+    if (library->vector_rate) libraries[level_index(library->level)] = library;
     for (int i = 0; i < library->n_entries; ++i) {
       const NativeopsEntry& entry = library->entries[i];
       candidates().push_back({entry.op, entry.signature,

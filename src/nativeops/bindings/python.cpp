@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "nativeops/bindings/numpy.h"
+#include "nativeops/bindings/tensorflow_python.h"
 #include "nativeops/bindings/torch.h"
+#include "nativeops/bindings/xla.h"
 #include "nativeops/devices/cpu/pool.h"
 
 namespace nativeops {
@@ -213,6 +215,15 @@ PyObject* implement_torch(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+// xla_handler(platform) -> a capsule for `jax.ffi.register_ffi_target`; None if it was not built
+PyObject* xla_handler(PyObject*, PyObject* platform) {
+  const char* name = PyUnicode_AsUTF8AndSize(platform, nullptr);
+  if (!name) return nullptr;
+  void* handler = xla::handler(name);
+  if (!handler) Py_RETURN_NONE;
+  return PyCapsule_New(handler, nullptr, nullptr);
+}
+
 template <class F>
 PyCFunction function(F* f) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
@@ -230,6 +241,11 @@ PyMethodDef methods[] = {{"define", define, METH_VARARGS, nullptr},
                          {"get_num_threads", get_num_threads, METH_NOARGS, nullptr},
                          {"connect_torch", connect_torch, METH_VARARGS, nullptr},
                          {"implement_torch", implement_torch, METH_VARARGS, nullptr},
+                         {"xla_handler", xla_handler, METH_O, nullptr},
+                         {"connect_tensorflow", tensorflow::connect_python, METH_VARARGS, nullptr},
+                         {"implement_tensorflow", tensorflow::implement_python, METH_VARARGS,
+                          nullptr},
+                         {"infer_tensorflow", tensorflow::infer_python, METH_VARARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module = {

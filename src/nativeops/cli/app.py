@@ -4,9 +4,12 @@
 import typer
 
 from nativeops.cli.bench import bench
+from nativeops.cli.build import build
+from nativeops.cli.check import check
 from nativeops.cli.demo import demo
 from nativeops.cli.doctor import doctor
 from nativeops.cli.list import list_ops
+from nativeops.cli.new import new
 from nativeops.cli.show import show
 
 app = typer.Typer(
@@ -18,5 +21,8 @@ app = typer.Typer(
 app.command("list")(list_ops)
 app.command("show")(show)
 app.command("doctor")(doctor)
+app.command("new")(new)
+app.command("check")(check)
+app.command("build")(build)
 app.command("bench")(bench)
 app.command("demo")(demo)

@@ -13,14 +13,18 @@ from nativeops.bench.case import Size
 from nativeops.bench.measure import QUICK, THOROUGH
 from nativeops.bench.measurement import Measurement
 from nativeops.bench.run import Plan, bench_module, run
-from nativeops.call import Op
 from nativeops.cli.output import fail, find_op, print_data, progress_bar
 from nativeops.library import kernel_files, selected
 from nativeops.registry import ops
 
+OTHERS = {"overhead": "nativeops.frameworks.overhead_bench"}  # what is no op
+
 
 def bench(
-    op: Annotated[str | None, typer.Argument(help="Name of an op; without it, all.")] = None,
+    subject: Annotated[
+        str | None,
+        typer.Argument(help="An op, or `overhead` of calls in all frameworks; without it, all."),
+    ] = None,
     sizes: Annotated[
         list[str] | None, typer.Option(help="For example n=1000,m=1000,d=128; more than once.")
     ] = None,
@@ -36,17 +40,13 @@ def bench(
     ] = None,
 ) -> None:
     """Measure ops against other libraries: the results are compared, then the times."""
-    chosen = [find_op(op)] if op else [each for each in ops() if bench_module(each.__module__)]
     folder = results or (None if quick else checkout_folder())
     given = tuple(read_size(text) for text in sizes or ())
     lines: list[dict[str, Any]] = []
     wrong = False
     if (load := os.getloadavg()[0]) > 1:
         typer.echo(f"Other programs are busy (load {load:.1f}): expect wide quartiles.", err=True)
-    for each in chosen:
-        module = bench_module(each.__module__)
-        if module is None:
-            fail(f"{each.name}: there is no {each.name}_bench.py beside its declaration.")
+    for name, module in modules(subject).items():
         plan = Plan(
             module,
             threads or len(os.sched_getaffinity(0)),
@@ -57,8 +57,8 @@ def bench(
             memory=not quick,
         )
         if not list(plan.jobs()):
-            fail(f"{each.name}: no case fits: it has {known_cases(module)}.")
-        measured, shared = measure(each, plan, folder)
+            fail(f"{name}: no case fits: it has {known_cases(module)}.")
+        measured, shared = measure(name, plan, folder)
         lines += [history.record(shared, figures) for figures in measured if figures.counts]
         wrong |= any(figures.error for figures in measured)
     if json_file:
@@ -67,12 +67,24 @@ def bench(
         raise typer.Exit(1)
 
 
-def measure(op: Op[Any], plan: Plan, folder: Path | None) -> tuple[list[Measurement], history.Run]:
-    """Run, keep and print the figures of one op."""
+def modules(subject: str | None) -> dict[str, str]:
+    """What is measured, each with the module that has its cases."""
+    found = {op.name: bench_module(op.__module__) for op in ops()}
+    known = {name: module for name, module in found.items() if module} | OTHERS
+    if subject is None:
+        return known
+    if subject not in known:
+        find_op(subject)  # or the end, with what there is
+        fail(f"{subject}: there is no {subject}_bench.py beside its declaration.")
+    return {subject: known[subject]}
+
+
+def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measurement], history.Run]:
+    """Run, keep and print the figures of one subject."""
     with progress_bar() as progress:
-        measured = list(run(plan, lambda text, share: progress(f"{op.name}: {text}", share)))
+        measured = list(run(plan, lambda text, share: progress(f"{name}: {text}", share)))
     shared = history.Run(
-        op=op.name,
+        op=name,
         device="cpu",
         machine=machine.machine_key(),
         threads=plan.threads,
@@ -88,7 +100,7 @@ def measure(op: Op[Any], plan: Plan, folder: Path | None) -> tuple[list[Measurem
     print_data(report.to_terminal(shared, benches, rows, cpu))
     if folder:
         history.append(file, shared, measured)
-        page = folder / "results" / f"{op.name}.md"
+        page = folder / "results" / f"{name}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(report.to_markdown(shared, benches, rows, cpu))
     return measured, shared

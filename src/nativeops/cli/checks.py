@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of ``nativeops doctor``. No framework is imported for them."""
+"""The checks of ``nativeops doctor``. Frameworks are imported in processes of their own."""
 
+import json
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from nativeops.registry import ops
 from nativeops.testing import arguments
 
 OK, MISSING, BROKEN = "ok", "missing", "BROKEN"
+PATIENCE = 120  # seconds for a framework to be imported, to compile, and to answer
 
 REINSTALL = "run `make setup` in a checkout, or `pip install --force-reinstall nativeops`"
 PACKAGE = Path(nativeops.__file__).parent
@@ -38,9 +40,13 @@ VARIABLES = {
     "NATIVEOPS_NUM_THREADS": "threads",
     "NATIVEOPS_DEBUG": "full error texts",
     "NATIVEOPS_CACHE": "folder of built ops",
+    "NATIVEOPS_CACHE_SIZE": "its bound in MiB",
+    "NATIVEOPS_DISABLE_JIT": "no compiling on first use",
+    "NATIVEOPS_CUDA": "CUDA kernels: auto, on or off",
+    "NATIVEOPS_CUDA_ARCHS": "for which GPUs",
     "NATIVEOPS_EXPECT": "what tests must not skip",
 }
-BUILD_VARIABLES = ("NATIVEOPS_CUDA", "NATIVEOPS_CUDA_ARCHS", "NATIVEOPS_SANITIZE")
+BUILD_VARIABLES = ("NATIVEOPS_SANITIZE",)
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Check:
 def all_checks() -> Iterator[Check]:
     """All checks in the order of the report; a check that fails itself is a broken thing."""
     groups: list[Callable[[], Iterator[Check]]] = [
-        package, frameworks, kernels, instruction_sets, devices, freshness, threads, tools,
+        package, frameworks, kernels, works, instruction_sets, devices, freshness, threads, tools,
         variables,
     ]  # fmt: skip
     for group in groups:
@@ -83,16 +89,55 @@ def built_by() -> str:
 
 def frameworks() -> Iterator[Check]:
     """Whose arrays can be passed, in the versions that the package's metadata asks for."""
-    for name in FRAMEWORKS:
+    for name, about in FRAMEWORKS.items():
         found, oldest = package_version(name), oldest_version(name)
         if found is None:
             state = BROKEN if name == "numpy" else MISSING
-            yield Check(name, state, "not installed", f"run `pip install {name}`")
+            yield Check(name, state, "not installed", f"run `pip install {about.package}`")
         elif numbers(found) < numbers(oldest):
-            upgrade = f"run `pip install --upgrade {name}`"
+            upgrade = f"run `pip install --upgrade {about.package}`"
             yield Check(name, BROKEN, f"{found}, older than {oldest}", upgrade)
         else:
             yield Check(name, OK, found)
+
+
+def works() -> Iterator[Check]:
+    """What each framework gives on each device: tried, each in a process, all at once."""
+    names = [op.name for op in public_ops() if op.built_in]
+    places = [
+        (name, device)
+        for name, about in FRAMEWORKS.items()
+        for device in about.devices
+        if package_version(name) and (device == "cpu" or cuda_is_usable())
+    ]
+    started = [(place, start_probe(*place, names)) for place in places]
+    for (name, device), process in started:
+        yield probe_check(f"{name} on {device}", process, FRAMEWORKS[name].compiler)
+
+
+def start_probe(framework: str, device: str, names: list[str]) -> subprocess.Popen[str]:
+    """A process that tries a framework on a device; see `nativeops.testing.probe`."""
+    command = [sys.executable, "-m", "nativeops.testing.probe", framework, device, *names]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+
+
+def probe_check(what: str, process: subprocess.Popen[str], compiler: str) -> Check:
+    """What the process found."""
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return Check(what, BROKEN, f"no answer after {PATIENCE} s", "run it again, or reinstall it")
+    if process.returncode:
+        last = err.strip().rpartition("\n")[2] or f"exit status {process.returncode}"
+        return Check(what, BROKEN, last, f"reinstall it, or {REINSTALL}")
+    tried = {key.replace("compiled", compiler): text for key, text in json.loads(out).items()}
+    wrong = [f"{key}: {text}" for key, text in tried.items() if text]
+    if wrong:
+        return Check(what, BROKEN, "; ".join(wrong), REINSTALL)
+    return Check(what, OK, f"{', '.join(tried)}: right")
 
 
 def oldest_version(name: str) -> str:
@@ -101,7 +146,8 @@ def oldest_version(name: str) -> str:
         requires = metadata.requires("nativeops") or []
     except metadata.PackageNotFoundError:
         return "0"
-    return next(start[1] for each in requires if (start := re.match(rf"{name}>=([\d.]+)", each)))
+    stated = (re.match(rf"{name}(?:-cpu)?>=([\d.]+)", each) for each in requires)
+    return next((match[1] for match in stated if match), "0")
 
 
 def numbers(version: str) -> list[int]:
@@ -126,16 +172,30 @@ def instruction_sets() -> Iterator[Check]:
 def devices() -> Iterator[Check]:
     """Where ops can run."""
     yield Check("cpu", OK, cpu_name())
-    cards = sorted(Path("/dev").glob("nvidia[0-9]*"))
-    built = any("cuda" in path.name for path in library.kernel_files())
+    cards, built = cuda_cards(), cuda_is_built()
     if not cards:
         found = "no device here; kernels " + ("built" if built else "not built")
         yield Check("cuda", MISSING, found, "needed only for arrays on a GPU")
     elif built:
-        yield Check("cuda", OK, f"{len(cards)} devices; kernels built")
+        yield Check("cuda", OK, f"{cards} devices; kernels built")
     else:
         rebuild = "run `make setup` or reinstall with nvcc on the PATH"
-        yield Check("cuda", MISSING, f"{len(cards)} devices; kernels not built", rebuild)
+        yield Check("cuda", MISSING, f"{cards} devices; kernels not built", rebuild)
+
+
+def cuda_cards() -> int:
+    """How many NVIDIA GPUs this machine shows."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def cuda_is_built() -> bool:
+    """Whether the CUDA kernels of the built-in ops are there."""
+    return any("cuda" in path.name for path in library.kernel_files())
+
+
+def cuda_is_usable() -> bool:
+    """Whether ops can run on a GPU here, as far as it is ours to say."""
+    return cuda_cards() > 0 and cuda_is_built()
 
 
 def kernels() -> Iterator[Check]:

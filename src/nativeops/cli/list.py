@@ -1,34 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """``nativeops list``: which op runs where."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import typer
 from rich import box
 from rich.table import Table
 
 from nativeops.bench.machine import package_version
 from nativeops.call import Op
-from nativeops.cli.checks import public_ops
+from nativeops.cli.checks import cuda_is_built, public_ops
 from nativeops.cli.output import print_data
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.library import kernel_files
+from nativeops.registry import import_announced
 
 
 def list_ops() -> None:
-    """All ops, with the frameworks and devices they run on here."""
+    """All ops with the devices they run on here, and what each framework gives.
+
+    `nativeops doctor` tries it.
+    """
+    for failure in import_announced():
+        typer.echo(failure, err=True)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("op", "gradient", *FRAMEWORKS, "cpu", "cuda"):
+    for column in ("op", "gradient", "cpu", "cuda"):
         table.add_column(column, no_wrap=True)
     built = [path.name for path in kernel_files()]
     for op in public_ops():
-        table.add_row(
-            op.name,
-            "yes" if op.gradient_rule else "-",
-            *("yes" if package_version(package) else "not installed" for package in FRAMEWORKS),
-            device(op, "cpu", built),
-            device(op, "cuda", built),
-        )
+        gradient = "yes" if op.gradient_rule else "-"
+        table.add_row(op.name, gradient, device(op, "cpu", built), device(op, "cuda", built))
     print_data(table)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("framework", "here", "value", "gradient", "compiled", "cpu", "cuda"):
+        table.add_column(column, no_wrap=True)
+    for cells in framework_rows():
+        table.add_row(*cells)
+    print_data(table)
+
+
+def framework_rows() -> Iterator[tuple[str, ...]]:
+    """A line per framework: whether it is here, and what it gives, on which devices."""
+    for name, about in FRAMEWORKS.items():
+        here = package_version(name) or f"pip install {about.package}"
+        gradient = "yes" if about.compiler else "its own op"
+        cuda = ("yes" if cuda_is_built() else "not built") if "cuda" in about.devices else "-"
+        yield name, here, "yes", gradient, about.compiler or "-", "yes", cuda
 
 
 def device(op: Op[Any], name: str, built: list[str]) -> str:

@@ -2,13 +2,17 @@
 """``nativeops show OP``: what an op does, and where its kernel is."""
 
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from nativeops.bench.machine import package_version
 from nativeops.call import Op
+from nativeops.cli.checks import cuda_is_built
 from nativeops.cli.output import find_op
+from nativeops.frameworks.base import FRAMEWORKS
 
 
 def show(
@@ -26,6 +30,20 @@ def show(
     typer.echo(f"declared in  {inspect.getfile(found.reference)}")
     for path in kernels(found):
         typer.echo(f"kernel       {path}")
+    for line in runs_in(found):
+        typer.echo(f"runs in      {line}")
+
+
+def runs_in(op: Op[Any]) -> Iterator[str]:
+    """A line per framework: what it gives, where, and how to get what is missing."""
+    for name, about in FRAMEWORKS.items():
+        gives = ["value"]
+        if about.compiler:
+            gives += ["gradient"] * bool(op.gradient_rule) + [about.compiler]
+        where = [d for d in about.devices if d == "cpu" or cuda_is_built()]
+        line = f"{name}: {', '.join(gives)}; on {', '.join(where)}"
+        missing = "" if package_version(name) else f" (run `pip install {about.package}`)"
+        yield line + missing
 
 
 def kernels(op: Op[Any]) -> list[Path]:

@@ -2,7 +2,8 @@
 // Compiled into each library of kernels: the symbol that the core looks up.
 #include "nativeops/devices/registered.h"
 
-#if NATIVEOPS_LEVEL > 0
+// A user's library leaves out what measures the machine: it is not asked, and slow to compile.
+#if NATIVEOPS_LEVEL > 0 && !defined(NATIVEOPS_USER_OP)
 #include "nativeops/devices/cpu/limits.h"
 
 static double vector_rate(const NativeopsServices* services, int32_t mix) {

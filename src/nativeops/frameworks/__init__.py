@@ -2,6 +2,7 @@
 """The frameworks whose arrays the ops take: one file each, imported when first needed."""
 
 from nativeops.frameworks.base import (
+    DLPACK,
     ENTRIES,
     Framework,
     framework_of,
@@ -10,4 +11,6 @@ from nativeops.frameworks.base import (
     load_imported,
 )
 
-__all__ = ["ENTRIES", "Framework", "framework_of", "has_entry", "load", "load_imported"]
+__all__ = [
+    "DLPACK", "ENTRIES", "Framework", "framework_of", "has_entry", "load", "load_imported",
+]  # fmt: skip

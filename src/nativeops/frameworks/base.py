@@ -5,25 +5,44 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from nativeops.errors import ArgumentError, message
 
-# The frameworks, each with a file of that name in this folder, and the package to install.
+
+class About(NamedTuple):
+    """What a framework's adapter does: values always, and with a compiler's name also gradients."""
+
+    package: str  # to install
+    devices: tuple[str, ...]
+    compiler: str = ""
+    also: tuple[str, ...] = ()  # other packages that bring the same
+
+
+# The frameworks, each with a file of that name in this folder.
 FRAMEWORKS = {
-    "numpy": "numpy",
-    "torch": "torch",
-    "jax": "jax",
-    "tensorflow": "tensorflow",
+    "numpy": About("numpy", ("cpu",)),
+    "torch": About("torch", ("cpu", "cuda"), "torch.compile"),
+    "jax": About("jax", ("cpu", "cuda"), "jax.jit"),
+    "tensorflow": About(
+        "tensorflow", ("cpu",), "tf.function", ("tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
+    ),
 }
+
 # The package that an array type, or a base of it, lives in: its framework, and the type's names.
 _ARRAYS = {
     "numpy": ("numpy", ("ndarray",)),
     "torch": ("torch", ("Tensor", "_TensorBase", "TensorBase")),
     "jax": ("jax", ("Tracer", "Array", "jaxlib._jax.Array")),
     "jaxlib": ("jax", ("ArrayImpl",)),
-    "tensorflow": ("tensorflow", ("Tensor", "Variable")),
+    "tensorflow": (
+        "tensorflow",
+        ("Tensor", "Variable", "RaggedTensor", "SparseTensor", "IndexedSlices"),
+    ),
 }
+
+# In place of a framework's name: any other array that has the methods of DLPack is read as NumPy's.
+DLPACK = "dlpack"
 
 # The function that runs a call that begins with an array of that type: run(op, args, kwargs).
 ENTRIES: dict[type, Callable[..., Any]] = {}
@@ -44,7 +63,10 @@ class Framework(Protocol):
 
 
 def framework_of(array_type: type) -> str | None:
-    """The framework that a type of array belongs to; imports nothing."""
+    """The framework that a type of array belongs to; imports nothing.
+
+    It is `DLPACK` for arrays of any other library that offers them through DLPack.
+    """
     if array_type in _BY_TYPE:
         return _BY_TYPE[array_type]
     found = None
@@ -54,6 +76,9 @@ def framework_of(array_type: type) -> str | None:
         if base.__name__ in types:
             found = name
             break
+    else:
+        if hasattr(array_type, "__dlpack__") and hasattr(array_type, "__dlpack_device__"):
+            found = DLPACK
     _BY_TYPE[array_type] = found
     return found
 
@@ -65,7 +90,7 @@ def has_entry(array_type: type) -> bool:
     name = framework_of(array_type)
     if name is None:
         return False
-    ENTRIES[array_type] = load(name).run
+    ENTRIES[array_type] = load("numpy" if name == DLPACK else name).run
     return True
 
 
@@ -82,7 +107,7 @@ def load(name: str) -> Framework:
         except ModuleNotFoundError as error:
             if error.name != name:
                 raise
-            hint = f"install it, for example with `pip install {FRAMEWORKS[name]}`."
+            hint = f"install it, for example with `pip install {FRAMEWORKS[name].package}`."
             text = f"{name} is not installed."
             raise ArgumentError(message("nativeops", text, hint=hint)) from None
         _LOADED[name] = module.framework

@@ -15,9 +15,9 @@ from nativeops.errors import (
     ShapeError,
     message,
 )
+from nativeops.frameworks.dlpack import as_numpy
 from nativeops.library import DTYPES, define, extension, missing_kernel
 
-name = "numpy"
 # NumPy itself has no bfloat16: ml_dtypes adds one, whose bits travel as uint16.
 _OWN = {d: np.dtype(d) for d in DTYPES if d != "bfloat16"}
 
@@ -25,7 +25,7 @@ _OWN = {d: np.dtype(d) for d in DTYPES if d != "bfloat16"}
 class NumPy:
     """The adapter; see `frameworks.base.Framework`."""
 
-    name = name
+    name = "numpy"
 
     def __init__(self) -> None:
         # The extension takes exact `numpy.ndarray`s that fit, and calls `call` for all else.
@@ -35,15 +35,15 @@ class NumPy:
 
     def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
         """See `frameworks.base.Framework`."""
-        dtype = array.dtype
-        order = "" if dtype.isnative else "byte-swapped "
-        return order + dtype.name, array.shape, "cpu"
+        order = "" if array.dtype.isnative else "byte-swapped "
+        return order + array.dtype.name, array.shape, "cpu"
 
 
 def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """One call with all that the fast path leaves out: errors, `out=`, `want=`, rare dtypes."""
     declared, out, want = op.split(kwargs)
     arrays, attributes = op.bind(args, declared)
+    arrays = as_numpy(op, arrays)
     described = given(op, framework, arrays)
     solution = op.check(described, ["cpu"] * len(arrays), attributes)
     define(op)

@@ -123,6 +123,9 @@ def test_given_array_is_filled_and_returned() -> None:
     out = np.full((5, 4), 7.0)
     assert pairwise_l1(X, Y, out=out) is out
     assert agrees(out)
+    again = np.empty_like(out)
+    assert pairwise_l1.into(again)(X, y=Y) is again
+    assert agrees(again)
 
 
 def test_given_array_may_have_any_strides() -> None:

@@ -22,6 +22,7 @@ from nativeops.library import extension, missing_kernel
 from nativeops.registry import ops
 
 _registering = threading.RLock()
+_handles: dict[str, Handle] = {}  # by key: a notebook may declare the same op again
 
 # Names of this file, because looking them up in `torch._C` would cost as much as asking them.
 _is_grad_enabled = torch.is_grad_enabled
@@ -81,7 +82,9 @@ def connect(op: Op[Any]) -> Handle:
     """Register an op with PyTorch; once per op."""
     with _registering:
         if "torch" not in op.handles:
-            op.handles["torch"] = Handle(op, framework)
+            if op.key not in _handles:
+                _handles[op.key] = Handle(op, framework)
+            op.handles["torch"] = _handles[op.key]
         handle: Handle = op.handles["torch"]
         return handle
 

@@ -8,7 +8,7 @@ import numpy as np
 from nativeops.declare import Array, Float, op
 
 
-@op(kernel="pairwise_l1.h")
+@op(kernel="pairwise_l1.h", independent="n m")
 def pairwise_l1(x: Float[Array, "*b n d"], y: Float[Array, "*b m d"]) -> Float[Array, "*b n m"]:
     """Distance between every vector of ``x`` and every vector of ``y``.
 
@@ -37,7 +37,7 @@ class PairwiseL1Grad(NamedTuple, Generic[Array]):
     d_y: Float[Array, "*b m d"] | None
 
 
-@op(kernel="pairwise_l1.h")
+@op(kernel="pairwise_l1.h", independent="n m")
 def pairwise_l1_grad(
     x: Float[Array, "*b n d"], y: Float[Array, "*b m d"], d_out: Float[Array, "*b n m"]
 ) -> PairwiseL1Grad[Array]:

@@ -10,7 +10,7 @@ from nativeops.declare import Array, AtLeast, Float, op
 Power = Annotated[float, AtLeast(1)]
 
 
-@op(kernel="pairwise_lp.h")
+@op(kernel="pairwise_lp.h", independent="n m")
 def pairwise_lp(
     x: Float[Array, "*b n d"], y: Float[Array, "*b m d"], *, p: Power = 2.0
 ) -> Float[Array, "*b n m"]:
@@ -50,7 +50,7 @@ class PairwiseLpGrad(NamedTuple, Generic[Array]):
     d_y: Float[Array, "*b m d"] | None
 
 
-@op(kernel="pairwise_lp.h")
+@op(kernel="pairwise_lp.h", independent="n m")
 def pairwise_lp_grad(
     x: Float[Array, "*b n d"],
     y: Float[Array, "*b m d"],

@@ -3,7 +3,7 @@
 
 from nativeops.testing.case import Case
 from nativeops.testing.draw import arguments
-from nativeops.testing.matrix import cases, check, installed
+from nativeops.testing.matrix import cases, check, installed, modes
 from nativeops.testing.wrong import Mistake, mistakes
 
-__all__ = ["Case", "Mistake", "arguments", "cases", "check", "installed", "mistakes"]
+__all__ = ["Case", "Mistake", "arguments", "cases", "check", "installed", "mistakes", "modes"]

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of each framework for tests: made from NumPy's numbers, read back, differentiated."""
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from nativeops.call import Op
-from nativeops.testing.draw import FLOATS
 from nativeops.testing.layouts import LAYOUTS, Layout
+
+# The class in `arrays_<framework>.py`; and the frameworks whose arrays may have any layout.
+CLASSES = {"torch": "TorchArrays", "jax": "JaxArrays", "tensorflow": "TensorFlowArrays"}
+STRIDED = ("numpy", "torch")
 
 
 class Placed(NamedTuple):
@@ -21,7 +26,7 @@ class Placed(NamedTuple):
 class Arrays(Protocol):
     """What tests need to know of a framework."""
 
-    def place(self, values: Any, dtype: str, layout: str) -> Placed:
+    def place(self, values: Any, dtype: str, layout: str = "contiguous") -> Placed:
         """The numbers in an array of that dtype and layout."""
 
     def values(self, array: Any) -> Any:
@@ -29,6 +34,20 @@ class Arrays(Protocol):
 
     def dtype(self, array: Any) -> str:
         """The dtype in NumPy's words."""
+
+    def gradients(
+        self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
+    ) -> dict[str, Any]:
+        """What flows back into each floating point input, in NumPy, by the framework's own means.
+
+        `d_outputs` has what arrives at each result that a caller gets, in NumPy.
+        """
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of arrays alone, compiled as users of the framework do; as a whole."""
+
+    def scope(self, dtypes: Collection[str]) -> AbstractContextManager[Any]:
+        """What must be set so that arrays of these dtypes can be made and used."""
 
 
 def numpy_dtype(dtype: str) -> Any:
@@ -77,63 +96,25 @@ class NumPyArrays:
         """See `Arrays`."""
         return str(array.dtype.name)
 
-
-class TorchArrays:
-    """PyTorch, on a device."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-
-    def place(self, values: Any, dtype: str, layout: str = "contiguous") -> Placed:
-        """See `Arrays`."""
-        import torch
-
-        found = chosen_layout(layout, values.ndim)
-        shape = found.buffer(values.shape)
-        kind = getattr(torch, dtype)
-        buffer = torch.full(shape, 77, device=self.device).to(kind)
-        array = found.view(buffer, values.shape)
-        numbers = torch.from_numpy(np.ascontiguousarray(values).reshape(values.shape))
-        if found.repeats:
-            buffer.copy_(numbers[tuple(slice(size) for size in shape)])
-        else:
-            array.copy_(numbers)
-        return Placed(array, buffer)
-
-    def values(self, array: Any) -> Any:
-        """See `Arrays`."""
-        import torch
-
-        plain = array.detach().cpu()
-        return (plain.double() if plain.dtype is torch.bfloat16 else plain).numpy()
-
-    def dtype(self, array: Any) -> str:
-        """See `Arrays`."""
-        return str(array.dtype).removeprefix("torch.")
-
     def gradients(
         self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
     ) -> dict[str, Any]:
-        """What flows back into each floating point input."""
-        import torch
+        """See `Arrays`."""
+        raise TypeError("NumPy does not differentiate")
 
-        specs = [spec for spec in op.signature.inputs if spec.kind in FLOATS]
-        leaves = {spec.name: arguments[spec.name].detach().requires_grad_() for spec in specs}
-        result = op(**{**arguments, **leaves})
-        outputs = [o for o in (result if op.result else [result]) if o is not None]
-        pairs = [(o, d) for o, d in zip(outputs, d_outputs, strict=True) if o.requires_grad]
-        found = torch.autograd.grad(
-            [o for o, _ in pairs],
-            list(leaves.values()),
-            [torch.from_numpy(np.array(d)).to(o) for o, d in pairs],
-            allow_unused=True,
-        )
-        return {
-            name: np.zeros(leaf.shape) if gradient is None else self.values(gradient)
-            for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
-        }
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """See `Arrays`."""
+        raise TypeError("NumPy does not compile")
+
+    def scope(self, dtypes: Collection[str]) -> AbstractContextManager[Any]:
+        """See `Arrays`."""
+        return nullcontext()
 
 
-def arrays_of(framework: str, device: str) -> NumPyArrays | TorchArrays:
-    """The arrays of a framework on a device."""
-    return NumPyArrays() if framework == "numpy" else TorchArrays(device)
+def arrays_of(framework: str, device: str) -> Arrays:
+    """The arrays of a framework on a device; imports the framework."""
+    if framework == "numpy":
+        return NumPyArrays()
+    module = importlib.import_module(f"nativeops.testing.arrays_{framework}")
+    made: Arrays = getattr(module, CLASSES[framework])(device)
+    return made

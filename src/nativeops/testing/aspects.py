@@ -70,7 +70,7 @@ def check_optional(case: "Case", first: Results) -> None:
     expected = {spec.name: array for spec, array in first}
     optional = [spec.name for spec, _ in first if spec.optional]
     for name in optional:
-        result = case.op.only([name])(**case.given)._asdict()
+        result = case.callable(**case.given, want=(name,))._asdict()
         values = case.arrays.values
         assert_same(values(result[name]), values(expected[name]), f"`{name}` alone")
         unwanted = [other for other in optional if other != name]

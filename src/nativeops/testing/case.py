@@ -4,6 +4,7 @@
 import math
 import zlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 from nativeops.call import Op
 from nativeops.signature import ArraySpec, Solution
 from nativeops.testing import aspects, gradients
-from nativeops.testing.arrays import NumPyArrays, Placed, TorchArrays, arrays_of, repeated
+from nativeops.testing.arrays import Arrays, Placed, arrays_of, repeated
+from nativeops.testing.compiled import CompiledOp
 from nativeops.testing.draw import Lead, Values, arguments, numbers, rounded
 from nativeops.testing.tolerance import assert_close, assert_same, terms, tolerance
 
@@ -31,20 +33,27 @@ class Case:
     attributes: Mapping[str, Any]
     layout: str = "contiguous"
     group: str = ""  # why the case is there
+    mode: str = "eager"  # or "compiled": inside a function that the framework compiles
 
     def __str__(self) -> str:
         sizes = "".join(f"{name}{size}" for name, size in self.sizes.items())
         own = zip(self.leads, self.op.signature.inputs, strict=True)
         leads = [str(list(lead)).replace(" ", "") for lead, spec in own if spec.batch]
         lead = "".join(leads if len(set(leads)) > 1 else leads[:1])
-        words = [self.op.name, self.framework, self.device, *self.dtypes.values()]
+        where = [self.framework, *(["compiled"] if self.mode == "compiled" else []), self.device]
+        words = [self.op.name, *where, *self.dtypes.values()]
         words += [self.layout.replace(" ", "_"), f"{lead}{sizes}"]
         return "-".join([*words, *(f"{name}={v}" for name, v in self.attributes.items())])
 
     @cached_property
-    def arrays(self) -> NumPyArrays | TorchArrays:
+    def arrays(self) -> Arrays:
         """Of this case's framework."""
         return arrays_of(self.framework, self.device)
+
+    @cached_property
+    def callable(self) -> Any:
+        """The op, or a compiled function in its place."""
+        return self.op if self.mode == "eager" else CompiledOp(self.op, self.arrays.compiled)
 
     @cached_property
     def values(self) -> Values:
@@ -97,7 +106,7 @@ class Case:
 
     def results(self) -> list[tuple[ArraySpec, Any]]:
         """Call the op; the results that it makes."""
-        result = self.op(**self.given)
+        result = self.callable(**self.given)
         outputs = tuple(result) if self.op.result else (result,)
         pairs = zip(self.op.signature.outputs, outputs, strict=True)
         return [(spec, output) for spec, output in pairs if not spec.kept]
@@ -132,6 +141,15 @@ class Case:
 
     def run(self) -> None:
         """Values, a second call, untouched inputs; gradient, threads, instruction sets, memory."""
+        with self.scope():
+            self._run()
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """What must be set while arrays of this case are made and used."""
+        specs = (*self.op.signature.inputs, *self.op.signature.outputs)
+        return self.arrays.scope({self.dtype(spec) for spec in specs})
+
+    def _run(self) -> None:
         first = self.results()
         self.check_values(first)
         self.check_same(first, "of a second call")

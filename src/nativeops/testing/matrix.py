@@ -9,6 +9,7 @@ from typing import Any
 from nativeops.call import Op
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.signature import VARIABLES
+from nativeops.testing.arrays import STRIDED
 from nativeops.testing.case import Case
 from nativeops.testing.draw import (
     Lead,
@@ -55,11 +56,27 @@ def _batched(op: Op[Any]) -> int:
     return sum(bool(spec.batch) for spec in op.signature.inputs)
 
 
-def cases(op: Op[Any], framework: str = "numpy", device: str = "cpu") -> Iterator[Case]:
-    """All cases of an op for one framework and device."""
+def modes(framework: str) -> tuple[str, ...]:
+    """How calls may run in a framework."""
+    return ("eager", "compiled") if FRAMEWORKS[framework].compiler else ("eager",)
+
+
+def cases(
+    op: Op[Any],
+    framework: str = "numpy",
+    device: str = "cpu",
+    mode: str = "eager",
+    brief: bool = False,
+) -> Iterator[Case]:
+    """All cases of an op for one framework, device and mode.
+
+    `brief` leaves out what depends on the kernel alone. So does a compiled mode, whose cases take
+    long: all dtypes, an empty array, leading axes, attributes, and one large enough for threads.
+    """
+    brief = brief or mode == "compiled"
     choices = dtype_choices(op)
-    for number, (group, changes) in enumerate(_variations(op)):
-        for dtypes in _in_turn(choices, number) if group == "sizes" else choices:
+    for number, (group, changes) in enumerate(_variations(op, framework in STRIDED, brief)):
+        for dtypes in _chosen(choices, number, group, brief):
             given: dict[str, Any] = {
                 "sizes": base_sizes(op),
                 "leads": _leads(op, [(2,)]),
@@ -70,25 +87,36 @@ def cases(op: Op[Any], framework: str = "numpy", device: str = "cpu") -> Iterato
             skip = layout.numpy_only and framework != "numpy"
             skip |= layout.repeats and op.make_example is not None
             if not skip and fits(op, given["sizes"], given["attributes"]):
-                yield Case(op, framework, device, dtypes, group=group, **given)
+                yield Case(op, framework, device, dtypes, group=group, mode=mode, **given)
 
 
-def _in_turn(choices: Sequence[dict[str, str]], number: int) -> list[dict[str, str]]:
-    """The first dtypes and, one after another, the others: of sizes there are many."""
-    return [choices[0], *([choices[1 + number % (len(choices) - 1)]] if len(choices) > 1 else [])]
+def _chosen(
+    choices: Sequence[dict[str, str]], number: int, group: str, brief: bool
+) -> Sequence[dict[str, str]]:
+    """The dtypes of a variation.
+
+    Of sizes there are many: the first dtypes and, one after another, the others.
+    """
+    if brief:
+        return choices[: None if number == 0 else 1]
+    if group != "sizes" or len(choices) == 1:
+        return choices
+    return [choices[0], choices[1 + number % (len(choices) - 1)]]
 
 
-def _variations(op: Op[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _variations(op: Op[Any], strided: bool, brief: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What differs from the plainest case, one thing at a time."""
-    for layout in LAYOUTS:
+    for layout in list(LAYOUTS)[: None if not brief else 2] if strided else ["contiguous"]:
         yield "layout", {"layout": layout}
     if _batched(op):
-        for lead in LEADS:
+        for lead in LEADS[1:5:3] if brief else LEADS:
             yield "leads", {"leads": _leads(op, [lead])}
     if _batched(op) > 1:
-        for turn in UNLIKE:
-            yield "leads", {"leads": _leads(op, turn), "layout": "offset"}
-    for sizes in all_sizes(op, defaults(op)):
+        for turn in UNLIKE[:2] if brief else UNLIKE:
+            layout = "offset" if strided else "contiguous"
+            yield "leads", {"leads": _leads(op, turn), "layout": layout}
+    sizes_list = list(all_sizes(op, defaults(op)))
+    for sizes in sizes_list[:1] if brief else sizes_list:
         yield "sizes", {"sizes": sizes, "leads": _leads(op, [()])}
     for attributes in itertools.islice(all_attributes(op), 1, None):
         yield "attributes", {"attributes": attributes}
@@ -109,13 +137,14 @@ def check(op: Op[Any], framework: str | None = None, device: str = "cpu") -> int
 
     names = [framework] if framework else [name for name in FRAMEWORKS if installed(name)]
     n_cases = 0
-    for name in names:
-        for case in cases(op, name, device):
-            try:
-                case.run()
-            except AssertionError as error:
-                raise AssertionError(f"{case}: {error}") from error
-            n_cases += 1
+    for case in (
+        c for name in names for mode in modes(name) for c in cases(op, name, device, mode)
+    ):
+        try:
+            case.run()
+        except AssertionError as error:
+            raise AssertionError(f"{case}: {error}") from error
+        n_cases += 1
     for mistake in mistakes(op):
         mistake.run(names)
         n_cases += 1

@@ -12,6 +12,7 @@ from nativeops.call import Op
 from nativeops.errors import ArgumentError, DtypeError, NativeOpsError, RangeError, ShapeError
 from nativeops.signature import VARIABLES, ArraySpec, AttributeSpec
 from nativeops.testing.arrays import arrays_of
+from nativeops.testing.compiled import CompiledOp, said_in
 from nativeops.testing.draw import Values, arguments, lead_name
 
 # Tried where an op wants other dtypes.
@@ -28,31 +29,37 @@ class Mistake:
     words: tuple[str, ...]  # that the text must have
     values: Values = field(repr=False)
     dtypes: Mapping[str, str] = field(repr=False)  # of the arrays, by name
+    of_arrays: bool = True  # shapes or dtypes are wrong, all else fits
+    plain: bool = True  # the first of its kind
 
     def __str__(self) -> str:
         return f"{self.op.name}: {self.what}"
 
-    def text(self, framework: str) -> str:
-        """What the error says in a framework; it is of the right class."""
+    def text(self, framework: str, mode: str = "eager") -> str:
+        """What the error says in a framework; it is of the right class, compilers' own apart."""
         arrays = arrays_of(framework, "cpu")
-        given = dict(self.values)
-        for name, dtype in self.dtypes.items():
-            given[name] = arrays.place(given[name], dtype, "contiguous").array
         raised: Exception | None = None
-        try:
-            self.op(**given)
-        except Exception as error:
-            raised = error
+        with arrays.scope(set(self.dtypes.values())):
+            given = dict(self.values)
+            for name, dtype in self.dtypes.items():
+                given[name] = arrays.place(given[name], dtype).array
+            call: Any = self.op if mode == "eager" else CompiledOp(self.op, arrays.compiled)
+            try:
+                call(**given)
+            except Exception as error:
+                raised = error
         where = f"{self}: in {framework}: {type(raised).__name__}: {raised}"
-        assert type(raised) is self.error, where
+        assert raised is not None if mode == "compiled" else type(raised) is self.error, where
         return str(raised)
 
-    def run(self, frameworks: Sequence[str]) -> None:
+    def run(self, frameworks: Sequence[str], mode: str = "eager") -> None:
         """The text names op, argument, axis and values, and is the same in all frameworks."""
-        texts = {framework: self.text(framework) for framework in frameworks}
-        first = texts[frameworks[0]]
-        for framework, text in texts.items():
-            assert text == first, f"{self}: {framework} says\n{text}\ninstead of\n{first}"
+        first = self.text(frameworks[0])
+        for framework in frameworks:
+            said = self.text(framework, mode)
+            assert said_in(said, first, mode), (
+                f"{self}: {framework} says\n{said}\ninstead of\n{first}"
+            )
         assert first.startswith(f"{self.op.name}: "), first
         headline = first.partition("\n")[0]
         for word in self.words:
@@ -64,12 +71,14 @@ def mistakes(op: Op[Any]) -> Iterator[Mistake]:
     good = arguments(op, np.random.default_rng(0))
     dtypes = {spec.name: spec.dtypes[0] for spec in op.signature.inputs}
 
-    for maker in (_ranks, _sizes, _leads, _dtypes, _mixed_dtypes, _attributes, _no_arrays):
-        for what, error, words, changes in maker(op, good):
+    of_arrays = (_ranks, _sizes, _leads, _dtypes, _mixed_dtypes)
+    for maker in (*of_arrays, _attributes, _no_arrays):
+        for number, (what, error, words, changes) in enumerate(maker(op, good)):
             values = {**good, **changes}
             own = {**dtypes, **values.pop("dtype", {})}
             arrays = {n: dtype for n, dtype in own.items() if isinstance(values[n], np.ndarray)}
-            yield Mistake(op, what, error, tuple(words), values, arrays)
+            kind = (maker in of_arrays, number == 0)
+            yield Mistake(op, what, error, tuple(words), values, arrays, *kind)
 
 
 Description = tuple[str, type[NativeOpsError], Sequence[str], dict[str, Any]]

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes of results while some sizes are not known, as in the graph of a `tf.function`.
+#include <algorithm>
+
+#include "nativeops/bindings/tensorflow.h"
+
+namespace nativeops::tensorflow {
+namespace {
+
+// Sizes by name. A known size of an integer attribute may be negative.
+struct Sizes {
+  int64_t size[core::kMaxSizes];
+  bool known[core::kMaxSizes] = {};
+
+  bool knows(const core::Axis& axis) const {
+    if (axis.slot >= 0) return known[axis.slot];
+    for (const core::Step& step : axis.steps)
+      if (step.op == core::kName && !known[step.operand]) return false;
+    return true;
+  }
+  int64_t of(const core::Axis& axis) const {
+    return knows(axis) ? core::evaluate(axis, size) : kUnknown;
+  }
+};
+
+// Broadcasts leading axes, where an unknown size may be 1 or the others' size.
+bool merge_batch(const Shape& array, int rank, Shape& batch) {
+  if (rank > batch.rank) {
+    std::copy_backward(batch.size, batch.size + batch.rank, batch.size + rank);
+    std::fill(batch.size, batch.size + rank - batch.rank, 1);
+    batch.rank = rank;
+  }
+  for (int axis = 0; axis < rank; ++axis) {
+    int64_t& size = batch.size[batch.rank - rank + axis];
+    const int64_t own = array.size[axis];
+    if (own == 1 || own == size) continue;
+    if (own == kUnknown)
+      size = size == 1 ? kUnknown : size;
+    else if (size == 1 || size == kUnknown)
+      size = own;
+    else
+      return false;
+  }
+  return true;
+}
+
+bool read_input(const core::Array& spec, const Shape& array, Sizes& sizes, Shape& batch) {
+  const int lead = array.rank - static_cast<int>(spec.axes.size());
+  if (lead < 0 || (lead > 0 && !spec.batch)) return false;
+  if (lead > 0 && !merge_batch(array, lead, batch)) return false;
+  for (size_t a = 0; a < spec.axes.size(); ++a) {
+    const int slot = spec.axes[a].slot;
+    const int64_t size = array.size[lead + a];
+    if (slot < 0 || size == kUnknown) continue;
+    if (sizes.known[slot] && sizes.size[slot] != size) return false;
+    sizes.size[slot] = size;
+    sizes.known[slot] = true;
+  }
+  return true;
+}
+
+bool arithmetic_fits(const core::Array& spec, const Shape& array, const Sizes& sizes) {
+  const int64_t* shape = array.size + array.rank - spec.axes.size();
+  for (size_t a = 0; a < spec.axes.size(); ++a)
+    if (spec.axes[a].slot < 0 && shape[a] != kUnknown && sizes.knows(spec.axes[a]) &&
+        core::evaluate(spec.axes[a], sizes.size) != shape[a])
+      return false;
+  return true;
+}
+
+bool write_output(const core::Array& spec, const Sizes& sizes, const Shape& batch, Shape& out) {
+  if (spec.batch)
+    out = batch;
+  else
+    out.rank = 0;
+  if (out.rank < 0) return true;
+  if (out.rank + spec.axes.size() > NATIVEOPS_MAX_RANK) return false;
+  for (const core::Axis& axis : spec.axes) {
+    if (sizes.knows(axis) && core::evaluate(axis, sizes.size) < 0) return false;
+    out.size[out.rank++] = sizes.of(axis);
+  }
+  return true;
+}
+
+struct Handle {
+  TF_ShapeHandle* shape;
+  explicit Handle(TF_ShapeHandle* shape) : shape(shape) {}
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() { api.DeleteShapeHandle(shape); }
+};
+
+// False if the shape has more axes than any op takes.
+bool read_shape(TF_ShapeInferenceContext* context, int i, TF_Status* status, Shape& out) {
+  const Handle handle(api.NewShapeHandle());
+  api.ShapeInferenceContextGetInput(context, i, handle.shape, status);
+  if (api.GetCode(status) != kOk || !api.ShapeInferenceContextRankKnown(context, handle.shape))
+    return true;
+  const int64_t rank = api.ShapeInferenceContextRank(context, handle.shape);
+  if (rank > NATIVEOPS_MAX_RANK) return false;
+  out.rank = static_cast<int>(rank);
+  TF_DimensionHandle* size = api.NewDimensionHandle();
+  for (int axis = 0; axis < out.rank; ++axis) {
+    api.ShapeInferenceContextDim(context, handle.shape, axis, size);
+    const bool known = api.DimensionHandleValueKnown(size);
+    out.size[axis] = known ? api.DimensionHandleValue(size) : kUnknown;
+  }
+  api.DeleteDimensionHandle(size);
+  return true;
+}
+
+void set_output(TF_ShapeInferenceContext* context, int i, const Shape& shape, TF_Status* status) {
+  const Handle whole(api.ShapeInferenceContextScalar(context));
+  for (int axis = 0; axis < shape.rank && api.GetCode(status) == kOk; ++axis) {
+    // -1 is an unknown size here, too.
+    const Handle one(
+        api.ShapeInferenceContextVectorFromSize(context, static_cast<size_t>(shape.size[axis])));
+    api.ShapeInferenceContextConcatenateShapes(context, whole.shape, one.shape, whole.shape,
+                                               status);
+  }
+  if (api.GetCode(status) == kOk)
+    api.ShapeInferenceContextSetOutput(context, i, whole.shape, status);
+}
+
+}  // namespace
+
+bool infer(const core::Op& op, const Shape* inputs, const NativeopsAttribute* attributes,
+           Shape* outputs) {
+  Sizes sizes;
+  for (size_t i = 0; attributes && i < op.attributes.size(); ++i)
+    if (const int slot = op.attributes[i].slot; slot >= 0) {
+      sizes.size[slot] = attributes[i].integer;
+      sizes.known[slot] = true;
+    }
+  Shape batch;
+  batch.rank = 0;
+  bool any_rank = false;  // an array whose leading axes may be any
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    if (inputs[i].rank < 0)
+      any_rank |= op.inputs[i].batch;
+    else if (!read_input(op.inputs[i], inputs[i], sizes, batch))
+      return false;
+  }
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (inputs[i].rank >= 0 && !arithmetic_fits(op.inputs[i], inputs[i], sizes)) return false;
+  if (any_rank) batch.rank = -1;
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    if (!write_output(op.outputs[i], sizes, batch, outputs[i])) return false;
+  return true;
+}
+
+void infer_shapes(const core::Op& op, uint32_t certain, TF_ShapeInferenceContext* context,
+                  TF_Status* status) {
+  Shape inputs[NATIVEOPS_MAX_ARRAYS], outputs[NATIVEOPS_MAX_ARRAYS];
+  bool fits = true;
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    fits &= read_shape(context, static_cast<int>(i), status, inputs[i]);
+  if (api.GetCode(status) != kOk) return;
+  if (!fits || !infer(op, inputs, nullptr, outputs))
+    return api.SetStatus(status, kInvalidArgument,
+                         (op.name + ": the arguments do not fit " + op.signature).c_str());
+  api.ShapeInferenceContextSetUnknownShape(context, status);
+  for (size_t i = 0; i < op.outputs.size() && api.GetCode(status) == kOk; ++i)
+    if (certain >> i & 1 && outputs[i].rank >= 0)
+      set_output(context, static_cast<int>(i), outputs[i], status);
+}
+
+}  // namespace nativeops::tensorflow

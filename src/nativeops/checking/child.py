@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job of a check, in a process of its own: ``python -m nativeops.checking.child JOB``.
+
+JOB is JSON: the file, the aspect, the ops, and what the aspect needs. Every step is a line of JSON
+on standard output, so that the lines tell how far a process came that died.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nativeops.call import Op
+from nativeops.checking import cuda, gradient, large, sanitized, source, values
+from nativeops.checking.finding import Finding, Steps
+from nativeops.errors import BuildError
+
+
+@cache
+def log_of(path: str) -> sanitized.Log:
+    """The file that this process's sanitizer writes to."""
+    return sanitized.Log(Path(f"{path}.{os.getpid()}"))
+
+
+ASPECTS: dict[str, Callable[[Op[Any], dict[str, Any]], Steps]] = {
+    "gradient": lambda op, job: gradient.steps(op),
+    "values": lambda op, job: values.steps(op, "numpy"),
+    "threads": lambda op, job: values.thread_steps(op),
+    "frameworks": lambda op, job: values.steps(op, job["framework"]),
+    "memory": lambda op, job: sanitized.memory_steps(op),
+    "races": lambda op, job: sanitized.race_steps(op, log_of(job["log"])),
+    "large": lambda op, job: large.steps(op),
+    "cuda": lambda op, job: cuda.steps(op),
+}
+
+SAFE = ("gradient", "races", "cuda")  # where no wrong kernel ran, or a sanitizer watched it
+
+
+def main() -> None:
+    """Run the job that the command line gives."""
+    job = json.loads(sys.argv[1])
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a framework prints is not ours
+
+    def say(**line: Any) -> None:
+        out.write(json.dumps(line) + "\n")
+
+    declared = source.ops_of(job["file"])
+    for name in job["ops"]:
+        op = declared[name]
+        say(op=name)
+        wrong = False
+        try:
+            for step in ASPECTS[job["aspect"]](op, job):
+                say(**{type(step).__name__: asdict(step)})
+                wrong |= isinstance(step, Finding)
+        except BuildError as error:
+            device = "CUDA" if job["aspect"] == "cuda" else ""
+            say(Finding=asdict(values.build_failure(op, error, device)))
+        if wrong and job["aspect"] not in SAFE:
+            say(leave=True)  # a wrong kernel may have written into what the next op uses
+            out.flush()
+            os._exit(0)
+    say(end=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradient rule of an op against the slopes of its reference, in float64. No kernel runs."""
+
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op
+from nativeops.checking import source
+from nativeops.checking.finding import Case, Finding, Steps, found
+from nativeops.testing import Case as OpCase
+from nativeops.testing import cases
+from nativeops.testing.draw import FLOATS
+from nativeops.testing.gradients import references
+
+STEP = 1e-6
+ALLOWED = 1e-6  # of the largest slope, or of 1: far above the error of a difference
+MOST_ENTRIES = 60
+
+
+def steps(op: Op[Any]) -> Steps:
+    """One case for each choice of attributes, and one with unlike leading axes."""
+    shown = [spec for spec in op.signature.outputs if not spec.kept and spec.kind in FLOATS]
+    if op.gradient_rule is None or not shown:
+        return
+    plain = [c for c in cases(op) if c.dtypes.get("Float", "float64") == "float64"]
+    chosen = [c for c in plain if c.group in ("attributes", "leads")] or plain[:1]
+    for case in [plain[0], *chosen]:
+        problem = check(case)
+        yield Case(str(case))
+        if problem is not None:
+            yield problem
+            return
+
+
+def check(case: OpCase) -> Finding | None:
+    """The first input whose gradient is not the slope."""
+    op = case.op
+    place = source.rule(op)
+    floats = [spec.name for spec in op.signature.inputs if spec.kind in FLOATS]
+    random = np.random.default_rng(1)
+    d_outputs = [random.standard_normal(np.shape(r)) for r in case.reference]
+    try:
+        gradients = by_rule(case, floats, d_outputs)
+    except Exception as error:
+        text = f"the rule raises {type(error).__name__}: {error} ({case})"
+        return found(op.name, "the gradient rule fails", text, place)
+    if len(gradients) != len(floats):
+        missing = floats[len(gradients) :]
+        text = f"the rule returns {len(gradients)} gradients for the {len(floats)} inputs "
+        text += f"{', '.join(floats)}."
+        bug = f"gradient of `{missing[0]}` is forgotten" if missing else "too many gradients"
+        return found(op.name, bug, text, place)
+    for name, gradient in zip(floats, gradients, strict=True):
+        slopes = differences(case, name, d_outputs)
+        own = total_of(gradient, slopes.shape)
+        if own is None:
+            text = f"it has the shape {np.shape(gradient)} instead of {slopes.shape} ({case})"
+            return found(op.name, f"gradient of `{name}` has a wrong shape", text, place)
+        scale = max(1.0, float(np.abs(slopes).max(initial=0)))
+        if (np.abs(own - slopes) > ALLOWED * scale).any():
+            return wrong(case, name, own, slopes)
+    return None
+
+
+def by_rule(case: OpCase, floats: list[str], d_outputs: list[Any]) -> tuple[Any, ...]:
+    """What the rule gives where every op computes with its reference."""
+    outputs = case.op.signature.outputs
+    known = {**case.values, "needs": tuple(f"d_{name}" for name in floats)}
+    known |= {spec.name: r for spec, r in zip(outputs, case.reference, strict=True)}
+    known |= {f"d_{spec.name}": d for spec, d in zip(outputs, d_outputs, strict=True)}
+    with references(), np.errstate(all="ignore"):
+        return case.op.differentiate(known)
+
+
+def total_of(gradient: Any, shape: tuple[int, ...]) -> Any:
+    """The gradient summed over axes that the input was broadcast along; None if it cannot be."""
+    array = np.zeros(shape) if gradient is None else np.asarray(gradient, np.float64)
+    if array.ndim < len(shape):
+        return None
+    array = array.sum(tuple(range(array.ndim - len(shape))))
+    axes = tuple(i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1)
+    array = array.sum(axes, keepdims=True)
+    return array if array.shape == shape else None
+
+
+def differences(case: OpCase, name: str, d_outputs: list[Any]) -> Any:
+    """The slope of the loss along each number of an input (NaN beyond the first ones)."""
+    value = np.array(case.values[name], np.float64)
+    slopes = np.full(value.size, np.nan)
+    for i in range(min(value.size, MOST_ENTRIES)):
+        moved = [np.array(value) for _ in range(2)]
+        moved[0].reshape(-1)[i] += STEP
+        moved[1].reshape(-1)[i] -= STEP
+        up, down = (loss(case, {name: one}, d_outputs) for one in moved)
+        slopes[i] = (up - down) / (2 * STEP)
+    return slopes.reshape(value.shape)
+
+
+def loss(case: OpCase, changed: dict[str, Any], d_outputs: list[Any]) -> float:
+    """Σ d_output · output, over all outputs that a caller gets."""
+    with np.errstate(all="ignore"):
+        result = case.op.reference(**{**case.values, **changed})
+    outputs = tuple(result) if case.op.result else (result,)
+    pairs = zip(case.op.signature.outputs, d_outputs, outputs, strict=True)
+    return sum(
+        float((d * o).sum()) for spec, d, o in pairs if spec.kind in FLOATS and not spec.kept
+    )
+
+
+def wrong(case: OpCase, name: str, own: Any, slopes: Any) -> Finding:
+    """The finding for a gradient that is not the slope, with its kind of mistake."""
+    known = np.isfinite(slopes)
+    if not own.any():
+        bug = f"gradient of `{name}` is forgotten"
+    elif np.allclose(own[known], -slopes[known], rtol=1e-4, atol=1e-6):
+        bug = f"gradient of `{name}` has the wrong sign"
+    else:
+        bug = f"gradient of `{name}` is wrong"
+    at = tuple(int(i) for i in np.argwhere(known & ~np.isclose(own, slopes, 1e-4, 1e-6))[0])
+    text = f"at {list(at)} the rule gives {own[at]:.6g}, the slope of the reference is "
+    text += f"{slopes[at]:.6g} ({case})"
+    return found(case.op.name, bug, text, source.rule(case.op))

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels called through the core alone, built for a debug device or with a sanitizer."""
+
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from nativeops import library
+from nativeops.build import build
+from nativeops.call import Op
+from nativeops.library import DTYPES, extension
+from nativeops.signature import Solution
+from nativeops.testing import Case
+from nativeops.testing.arrays import numpy_dtype
+from nativeops.testing.tolerance import assert_close
+
+
+def use(op: Op[Any], device: str, sanitize: str) -> None:
+    """Build the op so, and make it known to the core with that kernel alone."""
+    path = str(build(op, device, sanitize, ahead=True))
+    with patch.object(library, "_load_kernels", lambda _: extension().load(path)):
+        library.define(op)
+
+
+def call(
+    op: Op[Any], inputs: Sequence[tuple[Any, str]], outputs: Sequence[tuple[Any, str]], numbers: Any
+) -> str:
+    """Run the kernel on arrays with their dtypes; what it says if it fails, else nothing."""
+    held, places = (
+        tuple((plain(a, dtype), DTYPES.index(dtype)) for a, dtype in arrays)
+        for arrays in (inputs, outputs)
+    )
+    status, text = extension().run(op.id, held, places, tuple(numbers))
+    return text or f"status {status}" if status else ""
+
+
+def run(case: Case, compare: bool = True) -> str:
+    """Run a case into arrays of exactly their size; what is wrong, if anything is."""
+    signature = case.op.signature
+    inputs = [(case.placed[s.name].array, case.dtype(s)) for s in signature.inputs]
+    solution = Solution(case.known, case.lead, dict(case.dtypes))
+    outputs = [
+        (np.empty(signature.output_shape(s, solution), numpy_dtype(case.dtype(s))), case.dtype(s))
+        for s in signature.outputs
+    ]
+    numbers = (case.attributes[spec.name] for spec in signature.attributes)
+    if said := call(case.op, inputs, outputs, numbers):
+        return said
+    for spec, (array, _), reference in zip(signature.outputs, outputs, case.reference, strict=True):
+        try:
+            if compare:
+                assert_close(array, reference, case.tolerance(spec, reference), f"`{spec.name}`")
+        except AssertionError as error:
+            return str(error)
+    return ""
+
+
+def plain(array: Any, dtype: str) -> Any:
+    """The extension takes bfloat16 as items of the same size."""
+    return array.view(np.float16) if dtype == "bfloat16" else array

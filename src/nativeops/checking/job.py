@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting the jobs of a check, each in a process of its own, and reading what they say."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nativeops.call import Op
+from nativeops.checking import reports, source
+from nativeops.checking.finding import Finding, found
+from nativeops.checking.narrowing import overflow
+from nativeops.compilers import cpp_compiler
+
+# The libraries that must be loaded before Python, and the settings, by aspect.
+PRELOAD = {
+    "memory": ("libasan.so", "libubsan.so"),
+    "races": ("libtsan.so",),
+}
+OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:log_path={log}",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1:log_path={log}",
+    "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:report_thread_leaks=0:log_path={log}",
+}
+OLDEST_GPU = "75-real"  # of those that the package is built for: it allows least
+TIME_LIMIT = 240.0  # seconds for one job, far beyond what any takes
+
+
+@dataclass
+class Job:
+    """One aspect of the ops of a file, and what was found."""
+
+    aspect: str
+    ops: dict[str, Op[Any]]
+    file: Path
+    framework: str = ""
+    cases: int = 0
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The aspect, or the framework."""
+        return self.framework or self.aspect
+
+    def run(self, progress: Callable[[str], None]) -> None:
+        """Run in processes until every op was looked at; one that dies is a finding."""
+        start = time.perf_counter()
+        left = list(self.ops)
+        if why := missing_tool(self.aspect):
+            self.unchecked.append(why)
+            left = []
+        while left:
+            left = self._run_process(left, progress)
+        self.findings = [replace(each, aspect=self.aspect) for each in self.findings]
+        self.seconds = time.perf_counter() - start
+
+    def _run_process(self, names: list[str], progress: Callable[[str], None]) -> list[str]:
+        """One process; the ops that it did not come to."""
+        with tempfile.TemporaryDirectory() as folder:
+            log, errors = Path(folder) / "report", Path(folder) / "errors"
+            current, case, ended = "", "", False
+            left: list[str] = []
+            with errors.open("w") as stream:
+                process = self._start(names, log, stream)
+                limit = threading.Timer(TIME_LIMIT, process.kill)
+                limit.start()
+                assert process.stdout is not None
+                for line in process.stdout:
+                    said = json.loads(line)
+                    current = said.get("op", current)
+                    case = said.get("Case", {}).get("name", case)
+                    ended |= bool(said.keys() & {"end", "leave"})
+                    left = names[names.index(current) + 1 :] if "leave" in said else []
+                    self._take(said)
+                    progress(f"{self.name}: {case or current}")
+                process.wait()
+                limit.cancel()
+            if ended:
+                return left
+            written = "".join(p.read_text() for p in Path(folder).iterdir() if p != errors)
+            said_last = written + errors.read_text()
+            self.findings.append(self._death(process.returncode, current, case, said_last))
+        return names[names.index(current) + 1 :] if current else []
+
+    def _start(self, names: list[str], log: Path, errors: Any) -> "subprocess.Popen[str]":
+        job = {
+            "file": str(self.file), "aspect": self.aspect, "framework": self.framework,
+            "ops": names, "log": str(log),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "nativeops.checking.child", json.dumps(job)]
+        if self.aspect == "races":  # ThreadSanitizer cannot run where memory is placed at random
+            command = [str(shutil.which("setarch")), "-R", *command]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=self._environment(log)
+        )
+
+    def _environment(self, log: Path) -> dict[str, str]:
+        own = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+        if self.aspect in PRELOAD:
+            libraries = [library(name) for name in PRELOAD[self.aspect]]
+            own["LD_PRELOAD"] = " ".join(filter(None, libraries))
+            own |= {name: text.format(log=log) for name, text in OPTIONS.items()}
+            own["NATIVEOPS_NUM_THREADS"] = "1"
+            own["OPENBLAS_NUM_THREADS"] = "1"
+        if self.aspect == "cuda":
+            own["NATIVEOPS_CUDA_ARCHS"] = OLDEST_GPU
+        return own
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if "Finding" in said:
+            self.findings.append(Finding(**said["Finding"]))
+        elif "Unchecked" in said:
+            self.unchecked.append(said["Unchecked"]["why"])
+        elif "Case" in said:
+            self.cases += 1
+
+    def _death(self, code: int, name: str, case: str, said: str) -> Finding:
+        """The finding for a process that did not come to its end."""
+        if not name:
+            text = last_error(said) or f"exit status {code}"
+            place = source.declaration(next(iter(self.ops.values())))
+            return found("", "the file cannot be used", text, place)
+        op = self.ops[name]
+        place, own = source.kernel(op), source.own_files(op)
+        if report := reports.memory(said, name, own, place):
+            return replace(report, text=f"{report.text} ({case})")
+        if self.aspect == "large" and code in (-signal.SIGSEGV, -signal.SIGBUS):
+            return overflow(op, f"the kernel left its arrays, with {case}.")
+        if code in (-signal.SIGALRM, -signal.SIGKILL):
+            return found(name, "does not end", f"the kernel was stopped ({case})", place)
+        bug = "crashes" if code < 0 else "the check of it failed"
+        return found(name, bug, f"signal {-code} ({case})" if code < 0 else last_error(said), place)
+
+
+def last_error(said: str) -> str:
+    """The exception that ended a process, from its standard error."""
+    errors = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit)\b.*)", said, re.M)
+    return errors[-1] if errors else said.strip().rpartition("\n")[2]
+
+
+def missing_tool(aspect: str) -> str:
+    """What this machine lacks for an aspect; empty if nothing."""
+    absent = [name for name in PRELOAD.get(aspect, ()) if not library(name)]
+    if absent:
+        return f"{cpp_compiler()[0]} has no {absent[0]}: install it"
+    if aspect == "races" and not shutil.which("setarch"):
+        return "`setarch` was not found: install util-linux"
+    return ""
+
+
+def library(name: str) -> str:
+    """The path of a library of the compiler; empty if it has none."""
+    command = [*cpp_compiler(), f"-print-file-name={name}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    path = done.stdout.strip()
+    return path if os.path.isabs(path) and Path(path).exists() else ""

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of more than 2^31 elements that take no memory, and what the results must then be.
+
+The pages of such an array are all the same few megabytes, mapped again and again (see `ring.py`).
+Inputs have one value everywhere, so that a result follows a law in the size, which is found on the
+reference at small sizes (see `law.py`).
+"""
+
+import math
+import signal
+import time
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op
+from nativeops.checking import invoke
+from nativeops.checking.finding import Case, Steps, Unchecked
+from nativeops.checking.law import SMALL, law
+from nativeops.checking.narrowing import overflow
+from nativeops.checking.ring import Ring, clear, untouched
+from nativeops.signature import ArraySpec, Solution
+from nativeops.testing.arrays import numpy_dtype
+from nativeops.testing.draw import (
+    FLOATS,
+    arguments,
+    defaults,
+    fits,
+    free_names,
+    lead_name,
+    numbers,
+)
+from nativeops.testing.matrix import dtype_choices
+
+ONE, TWO = (1 << 31) + 5, 46349  # of one axis; of each of two, whose product is above 2^31
+VALUE = 0.75  # of all floating point inputs that may have any
+NEAR = 1e-6
+GROWTH = tuple(8**k for k in range(4, 9))  # elements for which the time is measured before
+NOTICEABLE = 0.02  # seconds
+LONGEST = 25.0  # seconds that a run may be expected to take
+LEAD = "*"  # stands for the leading axes among the names of axes
+
+
+def steps(op: Op[Any]) -> Steps:
+    """Each axis beyond the limit, and two axes of one array whose product is."""
+    invoke.use(op, "cpu", "")  # under a sanitizer it would take minutes
+    for names in scalings(op):
+        run = Large(op, names)
+        if not run.possible():
+            continue
+        expected = run.expected()
+        if expected > LONGEST:
+            yield Unchecked(f"{op.name} along {run.axes()} (about {expected:.0f} s)")
+            continue
+        yield Case(f"{run.axes()} of {run.largest}")  # before it runs: the process may not live on
+        if wrong := run.check():
+            yield overflow(op, f"{wrong}, with {run.axes()} of {run.largest}.")
+            return
+
+
+def scalings(op: Op[Any]) -> Iterator[tuple[str, ...]]:
+    """The axes that grow together."""
+    names = [*free_names(op), *([LEAD] if lead_name(op) else [])]
+    yield from ((name,) for name in names)
+    for spec in (*op.signature.inputs, *op.signature.outputs):
+        lead = [LEAD] if spec.batch else []
+        own = [*(axis.name for axis in spec.axes if axis.name in names), *lead]
+        if len(own) > 1:
+            yield (str(own[0]), str(own[1]))
+            return
+
+
+@cache
+def rings() -> tuple[Ring, Ring]:
+    """Memory for all inputs and for all results; made once, since that takes seconds."""
+    n_bytes = (max(ONE, TWO * TWO) + 64) * 8
+    return Ring(n_bytes), Ring(n_bytes)
+
+
+class Large:
+    """An op with some axes of a size that grows, and all others of size 1."""
+
+    def __init__(self, op: Op[Any], names: tuple[str, ...]) -> None:
+        self.op, self.names = op, names
+        self.largest = ONE if len(names) == 1 else TWO
+        wide = {"Float": "float64", "Int": "int64"}
+        self.dtypes = {variable: wide[variable] for variable in dtype_choices(op)[0]}
+        self.attributes = defaults(op)
+        one = dict.fromkeys(free_names(op), 1)
+        given = arguments(op, np.random.default_rng(3), one, None, self.attributes)
+        self.values = {s.name: self.value(s, given[s.name]) for s in op.signature.inputs}
+
+    def value(self, spec: ArraySpec, drawn: Any) -> Any:
+        """The one value of an input; None if it has no element even where all axes have one."""
+        if spec.kind in FLOATS and self.op.make_example is None:
+            return VALUE
+        return next(iter(np.asarray(drawn).reshape(-1)), None)
+
+    def known(self, n: int) -> dict[str, int]:
+        """The sizes of all names."""
+        sizes = {name: n if name in self.names else 1 for name in free_names(self.op)}
+        return {**sizes, **numbers(self.attributes)}
+
+    def lead(self, n: int) -> tuple[int, ...]:
+        """The leading axes."""
+        return ((n,) if LEAD in self.names else (1,)) if lead_name(self.op) else ()
+
+    def possible(self) -> bool:
+        """Whether such arguments exist, small and large."""
+        filled = all(value is not None for value in self.values.values())
+        return filled and all(
+            fits(self.op, self.known(n), self.attributes) for n in (*SMALL, self.largest)
+        )
+
+    def shape(self, spec: ArraySpec, n: int) -> tuple[int, ...]:
+        """The shape of an array."""
+        solution = Solution(self.known(n), self.lead(n), self.dtypes)
+        shape: tuple[int, ...] = self.op.signature.output_shape(spec, solution)
+        return shape
+
+    def dtype(self, spec: ArraySpec) -> str:
+        """The widest dtype that the array may have."""
+        return self.dtypes.get(spec.kind) or spec.dtypes[0]
+
+    def axes(self) -> str:
+        """The axes that grow, for a sentence."""
+        return " and ".join("the leading axes" if n == LEAD else f"`{n}`" for n in self.names)
+
+    def check(self) -> str:
+        """Run beyond the limit, and compare with the law; what is wrong, if anything is."""
+        laws = self.laws()
+        said, places = self.run(self.largest)
+        for spec, at in zip(self.op.signature.outputs, places, strict=True):
+            if wrong := compare(at, laws[spec.name]):
+                said = said or f"`{spec.name}` {wrong}"
+        return said
+
+    def expected(self) -> float:
+        """How many seconds the run will take, from the times of small ones."""
+        rings()  # makes them, once
+        before, expected = 0.0, 0.0
+        total = float(self.largest) ** len(self.names)
+        for elements in GROWTH:
+            start = time.perf_counter()
+            self.run(round(elements ** (1 / len(self.names))))
+            taken = time.perf_counter() - start
+            power = math.log(taken / before, 8) if before > NOTICEABLE else 1.0
+            expected = taken * (total / elements) ** (power if power > 1.4 else 1.0)
+            if taken > NOTICEABLE and expected > 4 * LONGEST:
+                break
+            before = taken
+        return expected
+
+    def run(self, n: int) -> tuple[str, list[Any]]:
+        """Call the kernel; what it says if it fails, and the places of its results."""
+        given, made = rings()
+        inputs, outputs, places = [], [], []
+        for spec in self.op.signature.inputs:
+            shape, dtype = self.shape(spec, n), self.dtype(spec)
+            if dtype == "float64" and self.values[spec.name] == VALUE:
+                given.places(shape, dtype)[...] = VALUE
+                inputs.append((given.array(shape, dtype), dtype))
+            else:
+                one = np.full(1, self.values[spec.name], numpy_dtype(dtype))
+                inputs.append((repeated(one, shape), dtype))
+        for number, spec in enumerate(self.op.signature.outputs):
+            shape, dtype = self.shape(spec, n), self.dtype(spec)
+            at = np.empty(1, numpy_dtype(dtype)) if number else made.places(shape, dtype)
+            clear(at)
+            outputs.append((repeated(at, shape) if number else made.array(shape, dtype), dtype))
+            places.append(at)
+        attributes = [self.attributes[spec.name] for spec in self.op.signature.attributes]
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a kernel that does not end ends the process
+        signal.setitimer(signal.ITIMER_REAL, 4 * LONGEST)
+        try:
+            return invoke.call(self.op, inputs, outputs, attributes), places
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def laws(self) -> dict[str, float | None]:
+        """What each result must be in the run that matters; None where no law was found."""
+        seen = [self.middle(n) for n in SMALL]
+        return {name: law([each[name] for each in seen], self.largest) for name in seen[0]}
+
+    def middle(self, n: int) -> dict[str, float]:
+        """The middle element of each result of the reference."""
+        specs = self.op.signature.inputs
+        given = {s.name: np.full(self.shape(s, n), self.values[s.name]) for s in specs}
+        with np.errstate(all="ignore"):
+            result = self.op.reference(**given, **self.attributes)
+        outputs = tuple(result) if self.op.result else (result,)
+        return {
+            spec.name: float(np.asarray(o)[tuple(size // 2 for size in np.shape(o))])
+            for spec, o in zip(self.op.signature.outputs, outputs, strict=True)
+        }
+
+
+def repeated(one: Any, shape: tuple[int, ...]) -> Any:
+    """The first element in every place: all strides are 0."""
+    return np.lib.stride_tricks.as_strided(one, shape, (0,) * len(shape))
+
+
+def compare(places: Any, expected: float | None) -> str:
+    """What is wrong with a result, if anything is."""
+    if missing := untouched(places):
+        return f"was not written everywhere (of {places.size} places, {missing} were not)"
+    if expected is None or not np.isfinite(expected):
+        return ""
+    middle = float(np.median(places.astype(np.float64)))
+    if abs(middle - expected) > NEAR * max(1.0, abs(expected)):
+        return f"is {middle:.9g} instead of {expected:.9g}"
+    return ""

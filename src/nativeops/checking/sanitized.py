@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases under sanitizers: memory on the CPU, races on the device whose blocks are real threads.
+
+These run in a child process that the sanitizer's library was loaded into first. It writes to a file
+that is read after every case, or after the process died.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nativeops.call import Op
+from nativeops.checking import invoke, reports, source
+from nativeops.checking.finding import Case, Steps, found
+from nativeops.testing import Case as OpCase
+from nativeops.testing import cases, installed
+from nativeops.testing.draw import fits, free_names
+
+MEMORY = "address,undefined"
+RACES = "thread"
+THREADS_OF_A_BLOCK = 64  # on the debug device
+# Sizes of all axes: fewer than a block has threads, as many, and more than two blocks of them.
+RACE_SIZES = (2, THREADS_OF_A_BLOCK, 2 * THREADS_OF_A_BLOCK + 6)
+MOST_WORK = 3_000_000  # of all sizes multiplied: threads under a sanitizer are slow
+
+
+def memory_steps(op: Op[Any]) -> Steps:
+    """Arrays of exactly their size, which AddressSanitizer watches the ends of."""
+    invoke.use(op, "cpu", MEMORY)
+    for case in cases(op):
+        usable = "bfloat16" not in case.dtypes.values() or installed("ml_dtypes")
+        if not usable or case.layout not in ("contiguous", "transposed", "backwards"):
+            continue
+        yield Case(str(case))  # before it runs: the process may not live on
+        if said := invoke.run(case, compare=False):
+            yield found(op.name, "the kernel fails", f"{said} ({case})", source.kernel(op))
+            return
+
+
+class Log:
+    """The file of a sanitizer that goes on: each report is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read = path, 0
+
+    def new(self) -> str:
+        """What was reported since the last call."""
+        text = self._path.read_text() if self._path.exists() else ""
+        new, self._read = text[self._read :], len(text)
+        return new
+
+
+def race_steps(op: Op[Any], log: Log) -> Steps:
+    """Each block as real threads: races, barriers, and values that depend on the block's size."""
+    invoke.use(op, "cpu-threads", RACES)
+    own, default = source.own_files(op), source.kernel(op)
+    for case in race_cases(op):
+        yield Case(str(case))
+        said = invoke.run(case)
+        reported = log.new()
+        problem = reports.barrier(said, op.name, own, default)
+        problem = problem or reports.race(reported, op.name, own, default)
+        problem = problem or reports.memory(reported, op.name, own, default)
+        if said and not problem:
+            bug = "wrong where a block has many threads"
+            problem = found(op.name, bug, f"{said} ({case})", default)
+        if problem:
+            yield problem
+            return
+
+
+def race_cases(op: Op[Any]) -> Iterator[OpCase]:
+    """A few cases: every choice of attributes, then sizes around that of a block."""
+    plain = [case for case in cases(op) if case.layout == "contiguous"]
+    narrow = [case for case in plain if case.dtypes == plain[0].dtypes]
+    yield from (case for case in narrow if case.group in ("layout", "attributes"))
+    base = narrow[0]
+    for size in RACE_SIZES:
+        for chosen in sizes_of(op, size):
+            if fits(op, chosen, base.attributes):
+                given = (base.leads, base.attributes)
+                yield OpCase(op, "numpy", "cpu", base.dtypes, chosen, *given)
+
+
+def sizes_of(op: Op[Any], size: int) -> Iterator[dict[str, int]]:
+    """All axes of that size, or each in turn if that were too much work."""
+    names = free_names(op)
+    if size ** len(names) <= MOST_WORK:
+        yield dict.fromkeys(names, size)
+        return
+    for large in names:
+        yield {name: size if name == large else 3 for name in names}

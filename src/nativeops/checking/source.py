@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file that declares ops: loading it, and where in it and in its kernels things stand."""
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from nativeops.call import Op
+from nativeops.errors import ArgumentError, message
+from nativeops.registry import ops
+
+
+class Place(NamedTuple):
+    """A line of a file."""
+
+    file: str
+    line: int
+
+
+def ops_of(file: str | Path) -> dict[str, Op[Any]]:
+    """The ops that a Python file declares, by name; the file is imported if it was not."""
+    path = Path(file).resolve()
+    module = load(path)
+    found = {op.name: op for op in ops() if declared_in(op) == path}
+    if not found:
+        hint = "declare one with `@op(kernel=...)`; `nativeops new NAME` writes an example."
+        raise ArgumentError(message("nativeops", f"{module.__file__} declares no op.", hint=hint))
+    return found
+
+
+def ops_beside(test: str | Path) -> dict[str, Op[Any]]:
+    """The ops of NAME.py beside a test NAME_test.py, wherever the two files are."""
+    path = Path(test)
+    return ops_of(path.with_name(f"{path.stem.removesuffix('_test')}.py"))
+
+
+def load(path: Path) -> ModuleType:
+    """The module of a file: as part of its package if it lies in one, and never twice."""
+    for module in list(sys.modules.values()):
+        known = getattr(module, "__file__", None)
+        if isinstance(known, str) and Path(known).resolve() == path:
+            return module
+    root, name = path.parent, path.stem
+    while (root / "__init__.py").exists():
+        root, name = root.parent, f"{root.name}.{name}"
+    if str(root) not in sys.path:
+        sys.path.append(str(root))  # also for what the file imports from beside it
+    module = importlib.import_module(name)
+    if Path(str(module.__file__)).resolve() != path:
+        text = f"{path} cannot be imported: `{name}` is {module.__file__}."
+        raise ArgumentError(message("nativeops", text, hint="rename the file."))
+    return module
+
+
+def declared_in(op: Op[Any]) -> Path:
+    """The file that declares an op."""
+    return Path(inspect.getfile(op.reference)).resolve()
+
+
+def declaration(op: Op[Any]) -> Place:
+    """Where an op is declared."""
+    return Place(str(declared_in(op)), op.reference.__code__.co_firstlineno)
+
+
+def rule(op: Op[Any]) -> Place:
+    """Where the gradient rule of an op stands."""
+    if op.gradient_rule is None:
+        return declaration(op)
+    code = op.gradient_rule.__code__
+    return Place(code.co_filename, code.co_firstlineno)
+
+
+def kernel(op: Op[Any]) -> Place:
+    """Where the kernel of an op begins."""
+    lines = op.kernel.read_text().splitlines() if op.kernel.exists() else []
+    for number, line in enumerate(lines, 1):
+        if re.search(rf"\bvoid\s+{op.name}\s*\(", line):
+            return Place(str(op.kernel), number)
+    return Place(str(op.kernel), 1)
+
+
+def own_files(op: Op[Any]) -> list[str]:
+    """The files that a report may point to: the declaration, and the headers beside the kernel."""
+    headers = sorted(op.kernel.parent.glob("*.h"))
+    return [str(declared_in(op)), *(str(path) for path in headers)]

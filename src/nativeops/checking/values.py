@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generated matrix of an op in one framework, as findings instead of failing tests."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op
+from nativeops.checking import source
+from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
+from nativeops.checking.reports import compiler_errors
+from nativeops.errors import BuildError
+from nativeops.testing import Case as OpCase
+from nativeops.testing import cases, installed, mistakes
+from nativeops.testing.aspects import num_threads
+from nativeops.testing.matrix import modes
+from nativeops.testing.tolerance import assert_same
+
+# What an assertion of the matrix says, and the bug that it means.
+BUGS = (
+    (r"with \d+ threads", "results depend on the number of threads"),
+    (r"of a second call", "two equal calls give different results"),
+    (r"was written beside", "writes beside its result"),
+    (r"^the argument `", "writes to an argument"),
+    (r"^the slope along|^`d_", "wrong gradient"),
+    (r"there is no gradient", "no clear error where there is no gradient"),
+    (r"\d+ of \d+ elements are wrong", "wrong values"),
+)
+THREADS = (1, 2, 3, 5)
+
+
+def steps(op: Op[Any], framework: str) -> Steps:
+    """All cases of a framework up to the first that fails, then all wrong arguments."""
+    for case in matrix(op, framework):
+        problem = run(case)
+        yield Case(str(case))
+        if problem is not None:
+            yield problem
+            return
+    if not installed("ml_dtypes") and framework == "numpy":
+        yield Unchecked("bfloat16 in NumPy: run `pip install ml_dtypes`")
+    for mistake in mistakes(op):
+        try:
+            mistake.run(["numpy"] if framework == "numpy" else ["numpy", framework])
+        except AssertionError as error:
+            where = source.declaration(op)
+            yield found(op.name, "a wrong argument is not explained", str(error), where)
+            return
+        yield Case(str(mistake))
+
+
+def matrix(op: Op[Any], framework: str) -> Sequence[OpCase]:
+    """The cases; beside NumPy without what depends on the kernel alone, but also compiled."""
+    brief = framework != "numpy"
+    chosen = [
+        case for mode in modes(framework) for case in cases(op, framework, mode=mode, brief=brief)
+    ]
+    return [case for case in chosen if usable(case)]
+
+
+def usable(case: OpCase) -> bool:
+    """Whether NumPy can hold the case's numbers."""
+    needed = case.framework == "numpy" and "bfloat16" in case.dtypes.values()
+    return not needed or installed("ml_dtypes")
+
+
+def run(case: OpCase) -> Finding | None:
+    """Run a case; what is wrong with it."""
+    try:
+        case.run()
+    except AssertionError as error:
+        return explain(case, str(error))
+    except BuildError as error:
+        return build_failure(case.op, error)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error} ({case})"
+        return found(case.op.name, "a valid call fails", text, source.kernel(case.op))
+    return None
+
+
+def explain(case: OpCase, said: str) -> Finding:
+    """The finding for an assertion that failed."""
+    bug = next((bug for pattern, bug in BUGS if re.search(pattern, said)), "wrong results")
+    if bug == "wrong values":
+        bug = kind_of_wrong(case)
+    gradient = bug == "wrong gradient"
+    place = source.rule(case.op) if gradient else source.kernel(case.op)
+    return found(case.op.name, bug, f"{said} ({case})", place)
+
+
+def kind_of_wrong(case: OpCase) -> str:
+    """Whether all values have the wrong sign, or only some cases are wrong."""
+    values = [case.arrays.values(array) for _, array in case.results()]
+    specs = case.op.signature.outputs
+    references = [r for s, r in zip(specs, case.reference, strict=True) if not s.kept]
+    pairs = [(np.asarray(v, float), np.asarray(r)) for v, r in zip(values, references, strict=True)]
+    alike = [v.shape == r.shape and np.allclose(v, -r, rtol=1e-2, atol=1e-2) for v, r in pairs]
+    if all(alike) and any(r.any() for _, r in pairs):
+        return "wrong sign"
+    plain = next(iter(cases(case.op)))
+    if str(plain) == str(case) or run(plain) is not None:
+        return "wrong values"
+    words = {"layout": f"for arrays that lie `{case.layout}`", "leads": "for leading axes"}
+    return f"wrong values {words.get(case.group, f'for some {case.group}')}"
+
+
+def build_failure(op: Op[Any], error: BuildError, device: str = "") -> Finding:
+    """The finding for a kernel that does not compile."""
+    place, text = compiler_errors(str(error), source.own_files(op))
+    bug = "the kernel does not compile" + (f" for {device}" if device else "")
+    return found(op.name, bug, text, place or source.kernel(op))
+
+
+def thread_steps(op: Op[Any]) -> Steps:
+    """Enough work for several threads gives the same bits with any number of them, every time."""
+    for case in cases(op):
+        if case.group != "large" or not usable(case):
+            continue
+        yield Case(str(case))
+        with num_threads(1):
+            first = [np.array(case.arrays.values(a)) for _, a in case.results()]
+        for n in (*THREADS, *THREADS):
+            with num_threads(n):
+                again = [case.arrays.values(a) for _, a in case.results()]
+            try:
+                for before, after in zip(first, again, strict=True):
+                    assert_same(after, before, "")
+            except AssertionError:
+                text = f"{n} threads give other bits than one ({case})"
+                bug = "results depend on the number of threads"
+                yield found(op.name, bug, text, source.kernel(op))
+                return

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nativeops build FILE...``: compile ops ahead of time, to ship them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nativeops.cli.output import fail
+from nativeops.errors import NativeOpsError
+from nativeops.shipping import ship
+
+
+def build(
+    files: Annotated[list[Path], typer.Argument(help="The Python files that declare the ops.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the result; by default beside each kernel."),
+    ] = None,
+    cuda: Annotated[
+        bool | None, typer.Option(help="For CUDA, too; by default where nvcc is found.")
+    ] = None,
+) -> None:
+    """Compile ops for all instruction sets, so that they run where there is no compiler."""
+    for file in files:
+        if not file.is_file():
+            fail(f"nativeops build: there is no file {file}.")
+        try:
+            for path in ship(file, output, cuda):
+                typer.echo(path)
+        except NativeOpsError as error:
+            fail(str(error), code=1)
+        except Exception as error:  # of the user's file
+            fail(f"nativeops build: {file} cannot be used: {type(error).__name__}: {error}")

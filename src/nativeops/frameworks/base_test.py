@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which framework serves a call: by the arrays' types, and without an import of our own."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from nativeops import pairwise_l1, pairwise_lp
+from nativeops.errors import ArgumentError, DeviceError
+from nativeops.frameworks import DLPACK, framework_of
+from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.testing import installed
+from nativeops.testing.arrays import arrays_of
+
+RANDOM = np.random.default_rng(5)
+X, Y = RANDOM.standard_normal((5, 3)), RANDOM.standard_normal((4, 3))
+EXPECTED = pairwise_l1.reference(X, Y)
+PRESENT = [name for name in FRAMEWORKS if installed(name)]
+OTHERS = [name for name in PRESENT if name != "numpy"]
+
+
+class Exporter:
+    """An array of a library that we do not know, which offers it through DLPack."""
+
+    def __init__(self, array, device=(1, 0)):
+        self.array, self.device = array, device
+        self.read = 0
+
+    def __dlpack__(self, **options):
+        self.read += 1
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+@pytest.mark.parametrize("y", [Y, Exporter(Y)], ids=["and NumPy", "alone"])
+def test_dlpack_objects_give_numpy_arrays(y) -> None:
+    found = pairwise_l1(Exporter(X), y)
+    assert type(found) is np.ndarray
+    assert np.allclose(found, EXPECTED)
+    assert np.allclose(pairwise_l1(y=Exporter(Y), x=X), EXPECTED)
+    assert framework_of(Exporter) == DLPACK
+
+
+def test_dlpack_objects_are_read_without_a_copy() -> None:
+    from nativeops.frameworks.dlpack import as_numpy
+
+    exporter = Exporter(X)
+    (x, y) = as_numpy(pairwise_l1, [exporter, Y])
+    assert np.shares_memory(x, X)
+    assert y is Y
+    assert exporter.read == 1
+    strided = Exporter(X.T)
+    assert np.allclose(pairwise_l1(strided, strided), pairwise_l1.reference(X.T, X.T))
+
+
+def test_dlpack_object_on_another_device_is_an_error() -> None:
+    with pytest.raises(DeviceError, match=r"`y` is on cuda:1, but arrays that come through DLPack"):
+        pairwise_l1(X, Exporter(Y, (2, 1)))
+
+
+def test_dlpack_object_that_refuses_is_an_error() -> None:
+    class Refusing(Exporter):
+        def __dlpack__(self, **options):
+            raise BufferError("this one is not for sharing")
+
+    with pytest.raises(ArgumentError, match="`x` cannot be read through DLPack: this one is not"):
+        pairwise_l1(Refusing(X), Y)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_mixing_frameworks_names_both_and_both_arguments(name: str) -> None:
+    theirs = arrays_of(name, "cpu").place(np.float32(Y), "float32", "contiguous").array
+    package = Exporter.__module__.partition(".")[0]
+    for other, array in (("numpy", X), (package, Exporter(X))):
+        for x, y, words in (
+            (array, theirs, f"`x` is a {other} array but `y` is a {name} array"),
+            (theirs, array, f"`x` is a {name} array but `y` is a {other} array"),
+        ):
+            with pytest.raises(ArgumentError, match=words) as error:
+                pairwise_l1(x, y)
+            assert isinstance(error.value, TypeError)
+            with pytest.raises(ArgumentError, match=words):
+                pairwise_l1(y=y, x=x)
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_a_framework_in_gives_the_framework_out(name: str) -> None:
+    arrays = arrays_of(name, "cpu")
+    x, y = (arrays.place(np.float32(a), "float32", "contiguous").array for a in (X, Y))
+    for result in (pairwise_l1(x, y), pairwise_l1(x, y=y), pairwise_l1(y=y, x=x)):
+        assert framework_of(type(result)) == name
+        assert np.allclose(arrays.values(result), EXPECTED, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [[[1.0]], 1.0, np.float64(1), None, "word"], ids=repr)
+def test_what_is_no_array_is_an_error(value: object) -> None:
+    kind = type(value).__name__
+    for arguments, name in (((value, Y), "x"), ((X, value), "y")):
+        with pytest.raises(ArgumentError, match=f"`{name}` must be an array, but is {kind}"):
+            pairwise_l1(*arguments)
+
+
+def test_an_array_as_a_number_does_not_choose_the_framework() -> None:
+    for name in OTHERS:
+        p = arrays_of(name, "cpu").place(np.array(2.0), "float32", "contiguous").array
+        try:
+            found = pairwise_lp(p=p, x=X, y=Y)
+        except TypeError as error:
+            assert "`p` must be float" in str(error)  # noqa: PT017
+        else:
+            assert type(found) is np.ndarray
+
+
+def test_torch_compiles_calls_however_they_are_written() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = torch.from_numpy(X), torch.from_numpy(Y)
+    for call in (
+        pairwise_l1,
+        lambda x, y: pairwise_l1(x, y=y),
+        lambda x, y: pairwise_l1(y=y, x=x),
+    ):
+        compiled = torch.compile(call, fullgraph=True, backend="eager")
+        assert np.allclose(compiled(x, y), EXPECTED)
+
+
+NO_FRAMEWORK = """
+import sys
+import numpy, nativeops
+nativeops.pairwise_l1(numpy.zeros((2, 3)), numpy.zeros((4, 3)))
+nativeops.pairwise_lp(y=numpy.zeros((2, 3)), x=numpy.zeros((4, 3)), p=3)
+try:
+    nativeops.pairwise_l1(numpy.zeros((2, 3)), [1])
+except TypeError:
+    pass
+print([name for name in ("torch", "jax", "jaxlib", "tensorflow") if name in sys.modules])
+"""
+
+
+def test_a_numpy_call_imports_no_framework() -> None:
+    command = [sys.executable, "-c", NO_FRAMEWORK]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_finding_the_framework_costs_at_most_half_a_microsecond() -> None:
+    """The call of an op whose adapter does nothing, against the call of a method that does nothing.
+
+    The best of many rounds: other programs on the machine only ever make it slower.
+    """
+    from nativeops.call import Op
+    from nativeops.frameworks import ENTRIES
+
+    class Array(np.ndarray):
+        pass
+
+    class Plain:
+        def __call__(self, *args, **kwargs):
+            return nothing(self, args, kwargs)
+
+    def nothing(op, args, kwargs):
+        return None
+
+    op = Op(pairwise_l1.reference, pairwise_l1.signature, pairwise_l1.kernel, "float32")
+    x, plain = np.zeros((2, 2)).view(Array), Plain()
+    ENTRIES[Array] = nothing
+    try:
+        best = [best_time(lambda: op(x, x)) - best_time(lambda: plain(x, x)) for _ in range(5)]
+    finally:
+        del ENTRIES[Array]
+    assert min(best) <= 0.5e-6
+
+
+def best_time(call, calls=2000, rounds=20):
+    def once():
+        started = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - started) / calls
+
+    return min(once() for _ in range(rounds))

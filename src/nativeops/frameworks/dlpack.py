@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of any library that speaks DLPack, read as NumPy arrays of the same memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nativeops.call import Op, check_frameworks
+from nativeops.errors import ArgumentError, DeviceError, message
+
+# DLPack's numbers of devices whose memory NumPy reads: CPU, and what CUDA or ROCm pinned for it.
+_HOST = (1, 3, 11)
+_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda", 14: "oneapi"}
+
+
+def as_numpy(op: Op[Any], arrays: Sequence[Any]) -> list[Any]:
+    """The inputs of a call as NumPy arrays; nothing is copied."""
+    check_frameworks(op, arrays)
+    return [
+        array if isinstance(array, np.ndarray) else _read(op.name, spec.name, array)
+        for spec, array in zip(op.signature.inputs, arrays, strict=True)
+    ]
+
+
+def _read(op: str, name: str, array: Any) -> Any:
+    kind, number = array.__dlpack_device__()
+    if int(kind) not in _HOST:
+        place = f"{_NAMES.get(int(kind), f'device {int(kind)}')}:{number}"
+        text = f"`{name}` is on {place}, but arrays that come through DLPack must be on the CPU."
+        hint = f"copy `{name}` to the CPU, or make it a PyTorch tensor, which may be on CUDA."
+        raise DeviceError(message(op, text, hint=hint))
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        text = f"`{name}` cannot be read through DLPack: {error}"
+        hint = f"make it a NumPy array, for example with `numpy.asarray({name})`."
+        raise ArgumentError(message(op, text, hint=hint)) from error

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JAX arrays: what a call does. `jax_primitive` is what JAX sees of an op.
+
+Importing this file makes all built-in ops known to the core, so that saved programs that contain
+them run.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.ffi
+
+from nativeops.call import Op, check_frameworks, given
+from nativeops.errors import ArgumentError, BuildError, NativeOpsError, message
+from nativeops.frameworks import jax_gradient, jax_vmap  # noqa: F401  they register their rules
+from nativeops.frameworks.jax_call import Call, Handle, device_of
+from nativeops.frameworks.jax_primitive import TARGET, compute
+from nativeops.library import extension
+from nativeops.registry import ops
+
+_Array = type(jax.numpy.zeros(0))
+_NOT_BUILT = "was built without what JAX needs, because jaxlib was not installed then."
+
+
+class Jax:
+    """The adapter; see `frameworks.base.Framework`."""
+
+    name = "jax"
+
+    def __init__(self) -> None:
+        for platform in ("cpu", "CUDA"):
+            handler = extension().xla_handler(platform)
+            if handler is None:
+                hint = "install jaxlib and then build the package anew: `pip install .` does both."
+                raise BuildError(message("nativeops", _NOT_BUILT, hint=hint))
+            jax.ffi.register_ffi_target(TARGET, handler, platform=platform)
+
+    def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
+        """See `frameworks.base.Framework`."""
+        return str(array.dtype), tuple(array.shape), device_of(array)
+
+    @staticmethod
+    def run(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """See `frameworks.base.Framework`."""
+        handle = op.handles.get("jax") or connect(op)
+        call = handle.find(kwargs) if len(args) == handle.n_inputs else None
+        if call is None:
+            args, call = arrange(handle, args, kwargs)
+        for array in args:
+            if type(array) is not _Array:
+                check_frameworks(op, args)
+                return compute(call, args)  # something is traced: it must see the op itself
+        try:
+            return call.compiled(*args)
+        except Exception as error:
+            raise _explain(call, args, error) from None
+
+
+def connect(op: Op[Any]) -> Handle:
+    """What JAX needs of an op; made once."""
+    handle: Handle = op.handles.setdefault("jax", Handle(op))
+    return handle
+
+
+def arrange(
+    handle: Handle, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Call]:
+    """The arrays in order, and the call that the other arguments ask for."""
+    op = handle.op
+    declared, out, want = op.split(kwargs)
+    if out is not None:
+        text = "`out` is for NumPy arrays."
+        raise ArgumentError(message(op.name, text, hint="leave `out` away."))
+    arrays, attributes = op.bind(args, declared)
+    call = handle.call(attributes, op.wanted(want))
+    if len(args) == len(arrays):  # else the keywords hold arrays
+        handle.remember(kwargs, call)
+    return tuple(arrays), call
+
+
+def _explain(call: Call, arrays: tuple[Any, ...], error: Exception) -> Exception:
+    """The error that says in the op's own words what JAX refused."""
+    op = call.op
+    committed = [device_of(array) for array in arrays if array.committed]
+    # JAX moves what was not put on a device to the device of the others.
+    devices = [device_of(a) if a.committed else committed[0] if committed else "" for a in arrays]
+    try:
+        solution = op.check(given(op, framework, arrays), devices, call.attributes)
+    except NativeOpsError as explained:
+        return explained.with_traceback(None)
+    if isinstance(error, NativeOpsError) or "RESOURCE_EXHAUSTED" not in str(error):
+        return error
+    from nativeops.frameworks.numpy import no_memory
+
+    spec = call.made[0]
+    shape = op.signature.output_shape(spec, solution)
+    return no_memory(op, shape, op.signature.output_dtype(spec, solution))
+
+
+framework = Jax()
+for _op in ops():
+    if _op.built_in:
+        connect(_op)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What JAX needs of an op: the ways to call it, each compiled once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from nativeops.call import Op
+from nativeops.errors import Given
+from nativeops.frameworks import jax_sharding
+from nativeops.frameworks.jax_primitive import compute, primitive
+from nativeops.library import define
+
+_MOST = 1024  # calls with different attributes that are kept compiled, per op
+_DTYPES = {"bfloat16": np.dtype(jax.numpy.bfloat16)}  # NumPy itself has none
+
+
+class Call:
+    """One way to call an op: its attributes, and which results it makes. Equal ones are one."""
+
+    def __init__(self, handle: "Handle", attributes: Mapping[str, Any], mask: int) -> None:
+        op = handle.op
+        self.handle, self.op, self.attributes, self.mask = handle, op, attributes, mask
+        self.inputs = op.signature.inputs
+        self.made = [s for bit, s in enumerate(op.signature.outputs) if mask >> bit & 1]
+        self.compiled = _jit(op.name, lambda *arrays: compute(self, arrays))
+        self.partitioned = jax_sharding.partitioned(self, primitive)
+        # What the handler reads. The first two names are none that an attribute could have.
+        self.parameters = {"op.key": op.key, "op.want": np.int64(mask)}
+        for spec in op.signature.attributes:
+            number = {int: np.int64, float: np.float64}.get(spec.type, spec.type)
+            self.parameters[spec.name] = number(attributes[spec.name])
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
+        return f"{self.op.name}({given})"
+
+    def solve(self, avals: Sequence[Any]) -> Any:
+        """Everything that can be checked without the arrays' numbers."""
+        described = [
+            Given(spec.name, str(aval.dtype), tuple(aval.shape), str(spec))
+            for spec, aval in zip(self.inputs, avals, strict=True)
+        ]
+        return self.op.check(described, [""] * len(described), self.attributes)
+
+    def outputs(self, avals: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
+        """The types of these results."""
+        signature, solution = self.op.signature, self.solve(avals)
+        shapes = [signature.output_shape(spec, solution) for spec in specs]
+        names = [signature.output_dtype(spec, solution) for spec in specs]
+        dtypes = [_DTYPES.get(name) or np.dtype(name) for name in names]
+        return jax_sharding.types(self, avals, specs, shapes, dtypes)
+
+    def collect(self, results: Sequence[Any]) -> Any:
+        """What the caller gets, from the results that were made."""
+        if self.op.result is None:
+            return results[0]
+        left = iter(results)
+        bits = range(len(self.op.signature.outputs))
+        return self.op.collect([next(left) if self.mask >> bit & 1 else None for bit in bits])
+
+
+class Handle:
+    """An op as JAX knows it."""
+
+    def __init__(self, op: Op[Any]) -> None:
+        define(op)
+        self.op = op
+        self.n_inputs = len(op.signature.inputs)
+        self.kept = sum(1 << bit for bit, s in enumerate(op.signature.outputs) if s.kept)
+        self.calls: dict[Any, Call] = {}
+        self.known: dict[Any, Call] = {}  # by the keywords as they were written
+        self.plain: Call | None = None  # without any
+
+    def call(self, attributes: Mapping[str, Any], mask: int) -> Call:
+        """The call with these checked attributes that makes these results."""
+        key = (mask, *map(repr, attributes.values()))  # 0.0 and -0.0 are equal, but not the same
+        if len(self.calls) > _MOST:
+            self.calls.clear()
+            self.known.clear()
+        return self.calls.get(key) or self.calls.setdefault(key, Call(self, attributes, mask))
+
+    def find(self, kwargs: Mapping[str, Any]) -> Call | None:
+        """The call with these keywords, if there was one before."""
+        if not kwargs:
+            return self.plain
+        try:
+            return self.known.get((*kwargs.items(), *map(type, kwargs.values())))
+        except TypeError:  # what cannot be hashed
+            return None
+
+    def remember(self, kwargs: Mapping[str, Any], call: Call) -> None:
+        """Let `find` find a call; but not one with a zero, whose sign it would not see."""
+        if not kwargs:
+            self.plain = call
+        try:
+            if not any(not isinstance(v, int) and v == 0 for v in kwargs.values()):
+                self.known[(*kwargs.items(), *map(type, kwargs.values()))] = call
+        except TypeError:
+            pass
+
+
+def device_of(array: Any) -> str:
+    """Where an array is: ``cpu``, ``cuda:0``; several devices if it is spread over them."""
+    if isinstance(array, jax.core.Tracer):
+        return str(jax.default_backend())
+    devices = sorted(array.devices(), key=lambda device: device.id)
+    numbers = ",".join(str(device.id) for device in devices)
+    platform = {"gpu": "cuda"}.get(devices[0].platform, devices[0].platform)
+    return platform if (platform, numbers) == ("cpu", "0") else f"{platform}:{numbers}"
+
+
+def _jit(name: str, function: Any) -> Any:
+    function.__name__ = function.__qualname__ = name  # what profilers and XLA show
+    return jax.jit(function)

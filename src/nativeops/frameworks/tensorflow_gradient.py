@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradient of any op in TensorFlow.
+
+A tape records an op with what its gradient rule asks for, and knows which gradients are wanted. In
+a graph without a tape, as when a `tf.function` is differentiated from outside, TensorFlow asks for
+the gradient of a node.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import forwardprop
+
+from nativeops.call import Op
+from nativeops.errors import GradientError
+from nativeops.frameworks.tensorflow_handle import set_shapes
+from nativeops.signature import VARIABLES
+
+if TYPE_CHECKING:
+    from nativeops.frameworks.tensorflow_handle import Handle
+
+_FLOATS = VARIABLES["Float"]
+_HALVES = (tf.bfloat16, tf.float16)
+_watched = pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop
+_handles: dict[str, "Handle"] = {}  # by the name of the nodes; the last one declared
+
+
+class Gradient:
+    """How an op is differentiated; what does not depend on the values is worked out here."""
+
+    def __init__(self, op: Op[Any]) -> None:
+        signature, asked = op.signature, op.gradient_names
+        self.op = op
+        self.inputs = [spec.name for spec in signature.inputs]
+        self.outputs = [spec.name for spec in signature.outputs]
+        self.floats = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] in _FLOATS]
+        self.saved_inputs = [i for i, name in enumerate(self.inputs) if name in asked]
+        self.saved_outputs = [i for i, name in enumerate(self.outputs) if name in asked]
+        self.differentiable = [
+            i for i, s in enumerate(signature.outputs) if s.dtypes[0] in _FLOATS and not s.kept
+        ]
+        # The outputs that must be made where a gradient may be asked for.
+        self.mask = sum(
+            1 << bit
+            for bit, spec in enumerate(signature.outputs)
+            if spec.kept or spec.name in asked or f"d_{spec.name}" in asked
+        )
+
+    def record(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], attributes: Mapping[str, Any]
+    ) -> None:
+        """Let all tapes on this thread know how to go back."""
+        saved = {self.inputs[i]: inputs[i] for i in self.saved_inputs}
+        saved |= {self.outputs[i]: outputs[i] for i in self.saved_outputs}
+        needs = [i for i in self.floats if _watched([inputs[i]])]
+        likes = {i: _like(inputs[i]) for i in needs}
+        shown = self.differentiable
+
+        def backward(*d_outputs: Any) -> list[Any]:
+            arrived = {f"d_{self.outputs[i]}": d for i, d in zip(shown, d_outputs, strict=True)}
+            return self.apply({**saved, **attributes, **arrived}, likes)
+
+        def forward(*_: Any) -> None:
+            raise GradientError(self.op.no_forward_mode)
+
+        if shown:
+            pywrap_tfe.TFE_Py_TapeSetRecordOperation(
+                self.op.name, [outputs[i] for i in shown], list(inputs), backward, forward
+            )
+
+    def of_node(self, handle: "Handle", node: Any, d_outputs: Sequence[Any]) -> list[Any]:
+        """The gradients for a node of a graph, which may have been built without what they need."""
+        call = handle.read(node)
+        mask = call.mask | self.mask
+        if mask != call.mask:
+            node._set_attr("want", attr_value_pb2.AttrValue(i=mask))
+            set_shapes(node.outputs, handle.shapes(node.inputs, call), mask)
+        known = {**dict(zip(self.inputs, node.inputs, strict=True)), **call.attributes}
+        known |= dict(zip(self.outputs, node.outputs, strict=True))
+        known |= {f"d_{name}": d for name, d in zip(self.outputs, d_outputs, strict=True)}
+        return self.apply(known, {i: node.inputs[i] for i in self.floats})
+
+    def apply(self, known: Mapping[str, Any], likes: Mapping[int, Any]) -> list[Any]:
+        """One gradient, or None, per input; `likes` has the shape of each that is needed."""
+        dense = {
+            name: tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
+            for name, value in known.items()
+        }
+        needs = tuple(f"d_{self.inputs[i]}" for i in likes)
+        found = self.op.differentiate({**dense, "needs": needs})
+        if len(found) != len(self.floats):
+            text = f"the gradient rule gave {len(found)} gradients for {len(self.floats)} inputs"
+            raise TypeError(f"{self.op.name}: {text}")
+        gradients: list[Any] = [None] * len(self.inputs)
+        for i, gradient in zip(self.floats, found, strict=True):
+            if i in likes and gradient is not None:
+                gradients[i] = _summed(gradient, likes[i])
+        return gradients
+
+
+def connect_gradient(handle: "Handle") -> None:
+    """Let TensorFlow find the gradient of a node, and no derivative in forward mode."""
+    name = handle.name
+    known = name in _handles
+    _handles[name] = handle
+    if known:
+        return
+
+    def gradient(node: Any, *d_outputs: Any) -> list[Any]:
+        latest = _handles[name]
+        return latest.gradient.of_node(latest, node, d_outputs)
+
+    def refuse(*_: Any) -> None:
+        raise GradientError(_handles[name].op.no_forward_mode)
+
+    tf.RegisterGradient(name)(gradient)
+    forwardprop._SPECIAL_CASES[name] = refuse
+
+
+def _like(tensor: Any) -> Any:
+    """The shape; in a graph that does not know it, the tensor, from which it is taken later."""
+    return tensor.shape if tensor.shape.is_fully_defined() else tensor
+
+
+def _summed(gradient: Any, like: Any) -> Any:
+    """Undo broadcasting: the sum over the axes that the input lacks or has with size 1."""
+    wanted = like if isinstance(like, tf.TensorShape) else like.shape
+    if wanted.is_fully_defined() and wanted == gradient.shape:
+        return gradient
+    shape = tf.constant(wanted.as_list(), tf.int32) if like is wanted else tf.shape(like)
+    axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=tf.shape(gradient))
+    # Sums of many halves are kept in single precision, as in the kernels.
+    exact = tf.cast(gradient, tf.float32) if gradient.dtype in _HALVES else gradient
+    return tf.cast(tf.reshape(tf.reduce_sum(exact, axes), shape), gradient.dtype)

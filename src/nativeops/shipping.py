@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building ops ahead of time, so that they run where there is no compiler."""
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nativeops.build import build
+from nativeops.call import Op
+from nativeops.checking import ops_of
+from nativeops.compilers import cuda_compiler, cuda_setting
+from nativeops.errors import BuildError, message
+from nativeops.identity import kernel_files
+from nativeops.library import LEVELS
+from nativeops.user_ops import library_name
+
+
+def ship(
+    file: str | Path, folder: str | Path | None = None, cuda: bool | None = None
+) -> Iterator[Path]:
+    """Build the libraries of all ops of a file, for each instruction set and for CUDA.
+
+    They come beside the kernels, where the ops find them. With `folder` they come there, with the
+    file and the kernels' headers: the folder is all that another machine needs.
+
+    Args:
+        file: The Python file that declares the ops.
+        folder: Where the libraries go.
+        cuda: Whether to build for CUDA; by default where nvcc is found, or as NATIVEOPS_CUDA says.
+    """
+    path = Path(file).resolve()
+    for op in _one_per_kernel(path):
+        target = op.kernel.parent if folder is None else Path(folder).resolve()
+        _copy_sources(op, path, target)
+        for level in LEVELS if platform.machine() in ("x86_64", "AMD64") else LEVELS[:1]:
+            built = build(op, level=level, ahead=True)
+            yield _place(built, target / library_name(op, level))
+        if _wants_cuda() if cuda is None else cuda:
+            built = build(op, "cuda", ahead=True)
+            yield _place(built, target / library_name(op, "cuda"))
+
+
+def _wants_cuda() -> bool:
+    setting = cuda_setting()
+    return setting == "on" or (setting == "auto" and cuda_compiler() is not None)
+
+
+def _one_per_kernel(path: Path) -> list[Op[Any]]:
+    found = {op.kernel: op for op in ops_of(path).values()}
+    for op in found.values():
+        if op.built_in:
+            text = "is an op of nativeops, which is built with the package."
+            raise BuildError(message(op.name, text, hint="give a file that declares your own ops."))
+    return list(found.values())
+
+
+def _copy_sources(op: Op[Any], path: Path, target: Path) -> None:
+    """Put the declaration and the kernel's headers into another folder, as they lie here."""
+    own = op.kernel.parent
+    if target == own:
+        return
+    for source in {path, *kernel_files(op.kernel)}:
+        if not source.is_relative_to(own):
+            text = f"{source} is not below {own}, so it cannot go to {target}."
+            raise BuildError(message(op.name, text, hint="leave out the folder."))
+        copy = target / source.relative_to(own)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        _place(source, copy)
+
+
+def _place(source: Path, target: Path) -> Path:
+    """Copy a file in one step: a process that has the old one loaded keeps it."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        copy = shutil.copy(source, Path(folder) / target.name)
+        os.replace(copy, target)
+    return target

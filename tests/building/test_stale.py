@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A changed kernel, gradient or declaration is never served stale, and names are not mixed up."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nativeops import build, library, registry
+from nativeops.declare import Array, Float, op
+from nativeops.errors import ArgumentError, BuildError
+
+from .an_op import DECLARATION, declare, libraries, process, write
+
+
+def version_of(folder: Path, **texts: str) -> str:
+    """The version of the op of a module with a gradient, as a new process sees it."""
+    helper = texts.get("helper", "FACTOR = 2\ndef twice(d):\n    return FACTOR * d\n")
+    (folder / "helper.py").write_text(helper)
+    rule = texts.get("rule", "return twice(d_out)")
+    reference = texts.get("reference", "2 * x")
+    (folder / "scaled.py").write_text(
+        "from helper import twice\n"
+        + DECLARATION.replace("2 * x", reference)
+        + f"@scaled.gradient\ndef _(d_out):\n    {rule}\n"
+    )
+    (folder / "part.h").write_text(texts.get("part", "#define PART 2\n"))
+    header = write(folder, "PART * x(i)")
+    header.write_text('#include "part.h"\n' + header.read_text())
+    done = process(folder, "print(scaled.version)", PYTHONDONTWRITEBYTECODE="1")
+    out, error = done.communicate(timeout=60)
+    assert out.startswith("v"), error
+    return out.strip()
+
+
+def test_version_covers_what_the_result_and_the_gradient_depend_on(tmp_path: Path) -> None:
+    known = [
+        version_of(tmp_path),
+        version_of(tmp_path, part="#define PART 3\n"),
+        version_of(tmp_path, rule="return 3 * twice(d_out)"),
+        version_of(tmp_path, reference="x + x"),
+        version_of(tmp_path, helper="FACTOR = 3\ndef twice(d):\n    return FACTOR * d\n"),
+        version_of(tmp_path, helper="FACTOR = 2\ndef twice(d):\n    return d + FACTOR * d\n"),
+    ]
+    assert len(set(known)) == len(known)
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "temporary").mkdir(parents=True)
+    assert version_of(elsewhere) == version_of(tmp_path) == known[0]
+
+
+def test_changed_part_of_a_kernel_is_built_anew(tmp_path: Path) -> None:
+    header = write(tmp_path, "PART * x(i)")
+    header.write_text('#include "part.h"\n' + header.read_text())
+    for value in (2, 3, 2):
+        (tmp_path / "part.h").write_text(f"#define PART {value}\n")
+        assert declare(header)(np.ones(2)).tolist() == [value, value]
+
+
+def test_each_of_two_declarations_keeps_its_own_kernel(tmp_path: Path) -> None:
+    first = declare(write(tmp_path, "2 * x(i)"))
+    assert first(np.ones(1)).tolist() == [2]
+    second = declare(write(tmp_path, "3 * x(i)"))
+    assert second(np.ones(1)).tolist() == [3]
+    assert first(np.ones(1)).tolist() == [2]
+
+
+def test_kernel_that_changed_before_it_was_built_for_another_level_is_told(tmp_path: Path) -> None:
+    first = declare(write(tmp_path, "2 * x(i)"))
+    first(np.ones(1))
+    write(tmp_path, "3 * x(i)")
+    with pytest.raises(BuildError, match="changed after the op was first used"):
+        build.build(first, level="portable")
+
+
+def test_another_level_is_built_when_it_is_selected(tmp_path: Path, kept: Path) -> None:
+    best = library.selected()
+    scaled = declare(write(tmp_path))
+    try:
+        scaled(np.ones(2))
+        library.select("portable")
+        assert scaled(np.ones(2)).tolist() == [2, 2]
+        assert len(libraries(kept)) == 1 + (best != "portable")
+    finally:
+        library.select(best)
+    assert scaled(np.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.slow
+def test_torch_compile_never_serves_an_older_kernel_or_gradient(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    code = (
+        "import torch\n"
+        "f = torch.compile(lambda x: scaled(x), fullgraph=True)\n"
+        "x = torch.ones(2, requires_grad=True)\n"
+        "y = f(x); y.sum().backward()\n"
+        "print(y[0].item(), x.grad[0].item())\n"
+    )
+    for value, factor in ((2, 2), (3, 2), (3, 5), (2, 2)):
+        write(tmp_path, f"{value} * Accum<T>(x(i))")
+        (tmp_path / "scaled.py").write_text(
+            DECLARATION + f"@scaled.gradient\ndef _(d_out):\n    return {factor} * d_out\n"
+        )
+        done = process(
+            tmp_path,
+            code,
+            PYTHONDONTWRITEBYTECODE="1",
+            TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
+        )
+        out, error = done.communicate(timeout=240)
+        assert out == f"{float(value)} {float(factor)}\n", error
+
+
+def test_torch_takes_an_op_that_is_declared_again(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    for value in (2, 2, 3, 2):
+        scaled = declare(write(tmp_path, f"{value} * Accum<T>(x(i))"))
+        assert scaled(torch.ones(1)).tolist() == [value]
+
+
+def test_name_of_a_built_in_op_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="pairwise_l1: is the name of an op of nativeops"):
+
+        @op(kernel=str(tmp_path / "pairwise_l1.h"))
+        def pairwise_l1(x: Float[Array, "n"]) -> Float[Array, "n"]:
+            return x
+
+
+def test_name_of_another_file_is_refused(tmp_path: Path) -> None:
+    declare(write(tmp_path))
+    with pytest.raises(ArgumentError, match="scaled: is declared twice"):
+
+        @op(kernel=str(tmp_path / "other.h"))
+        def scaled(x: Float[Array, "n"]) -> Float[Array, "n"]:
+            return x
+
+
+def test_sibling_that_a_notebook_renamed_does_not_hinder(tmp_path: Path) -> None:
+    header = tmp_path / "scaled.h"
+    declare(write(tmp_path))
+    text = header.read_text().replace("scaled", "renamed")
+    header.write_text(text)
+
+    @op(kernel=str(header))
+    def renamed(x: Float[Array, "n"]) -> Float[Array, "n"]:
+        return 2 * x
+
+    try:
+        assert renamed(np.ones(2)).tolist() == [2, 2]
+    finally:
+        del registry._OPS["renamed"]

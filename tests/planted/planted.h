@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels with one bug each, in the lines that say `bug`. Declared in planted.py.
+#pragma once
+#include "nativeops/devices/kernel.h"
+
+namespace nativeops {
+
+template <class T>
+void missing_barrier(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  const int64_t n = x.size(1);
+  for_each_item<T>(dev, x.size(0), n, [=] KERNEL(Team team, int64_t b, View<T, 1> row) {
+    team.each(0, n, [=](int64_t i) { row(i) = x(b, i); });  // bug: no sync() after this
+    team.each(0, n, [=](int64_t i) { out(b, i) = row(n - 1 - i); });
+  });
+}
+
+template <class T>
+void race_on_a_shared_value(Device& dev, In<T, 2> x, Out<T, 1> out) {
+  for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t b) {
+    const auto sum = team.sum(0, x.size(1), [=](int64_t i) { return x(b, i); });
+    out(b) = T(sum);  // bug: all threads write it
+  });
+}
+
+template <class I>
+void histogram_without_atomics(Device& dev, In<I, 2> index, Out<int32_t, 2> out) {
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t k) { out(b, k) = 0; });
+  for_each_item(dev, index.size(0), [=] KERNEL(Team team, int64_t b) {
+    team.each(0, index.size(1), [=](int64_t i) {
+      const int64_t k = index(b, i);
+      if (k >= 0 && k < 4) out(b, k) += 1;  // bug: atomicAdd is needed
+    });
+  });
+}
+
+template <class T>
+void divergent_barrier(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t b) {
+    team.each(0, x.size(1), [=](int64_t i) { out(b, i) = x(b, i); });
+    if (team.rank() < 3) {
+      team.sync();  // bug
+    } else {
+      team.sync();  // bug
+    }
+  });
+}
+
+template <class T>
+void write_past_the_end(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t b) {
+    const int64_t n = x.size(1);
+    team.each(0, n, [=](int64_t i) { out(b, i) = x(b, i); });
+    team.sync();
+    if (team.rank() == 0 && b == x.size(0) - 1) out(b, n) = T(0);  // bug
+  });
+}
+
+template <class T>
+void read_past_the_end(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t i) {
+    const bool last = i + 1 == x.size(1);
+    const T next = x(b, i + 1);  // bug
+    out(b, i) = last ? x(b, i) : T(Accum<T>(x(b, i)) - Accum<T>(next));
+  });
+}
+
+template <class T>
+void wrong_sign_of_the_kernel(Device& dev, In<T, 2> x, Out<T, 2> out) {  // bug
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t i) { out(b, i) = x(b, i); });
+}
+
+template <class T>
+void product(Device& dev, In<T, 2> x, In<T, 2> y, Out<T, 2> out) {
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t i) {
+    out(b, i) = T(Accum<T>(x(b, i)) * Accum<T>(y(b, i)));
+  });
+}
+template <class T>
+void wrong_sign(Device& dev, In<T, 2> x, In<T, 2> y, Out<T, 2> out) {
+  product<T>(dev, x, y, out);
+}
+template <class T>
+void forgotten_argument(Device& dev, In<T, 2> x, In<T, 2> y, Out<T, 2> out) {
+  product<T>(dev, x, y, out);
+}
+
+template <class T>
+void number_of_threads(Device& dev, In<T, 2> x, Out<T, 1> out) {  // bug
+  using A = Accum<T>;
+  const int64_t parts = dev.num_threads(), n = x.size(1);
+  for_each(dev, out, [=] KERNEL(int64_t b) {
+    A sum = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      A own = 0;
+      for (int64_t i = n * part / parts; i < n * (part + 1) / parts; ++i) own += A(x(b, i));
+      sum += own;
+    }
+    out(b) = T(sum);
+  });
+}
+
+template <class T>
+void overflowing_size(Device& dev, In<T, 1> x, Out<T, 0> out) {
+  const int n = x.size(0);  // bug
+  for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
+    const auto sum = team.sum(0, n, [=](int64_t i) { return x(i); });
+    if (team.rank() == 0) out() = T(sum);
+  });
+}
+
+template <class T>
+void overflowing_index(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  for_each(dev, out, [=] KERNEL(int b, int i) {  // bug
+    out(b, i) = T(2 * Accum<T>(x(b, i)));
+  });
+}
+
+template <class T>
+void overflowing_product(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  const int columns = static_cast<int>(x.size(1));
+  const int total = static_cast<int>(x.size(0)) * columns;  // bug
+  for_each_item(dev, total < 0 ? 0 : total, [=] KERNEL(Team team, int64_t at) {
+    const int64_t i = at / columns, k = at % columns;
+    if (team.rank() == 0) out(i, k) = T(2 * Accum<T>(x(i, k)));
+  });
+}
+
+}  // namespace nativeops

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops with one bug each, of the kind that the name says: `nativeops check` must find them all."""
+
+import numpy as np
+
+from nativeops.declare import Array, Float, Int, Int32, op
+
+
+@op(kernel="planted.h")
+def missing_barrier(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Each row backwards."""
+    return x[..., ::-1]
+
+
+@op(kernel="planted.h")
+def race_on_a_shared_value(x: Float[Array, "*b n"]) -> Float[Array, "*b"]:
+    """The sum of each row."""
+    return x.sum(-1)
+
+
+@op(kernel="planted.h")
+def histogram_without_atomics(index: Int[Array, "*b n"]) -> Int32[Array, "*b 4"]:
+    """How often 0, 1, 2 and 3 stand in each row."""
+    return (index[..., None] == np.arange(4)).sum(-2, dtype=np.int32)
+
+
+@op(kernel="planted.h")
+def divergent_barrier(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """The same numbers."""
+    return x
+
+
+@op(kernel="planted.h")
+def write_past_the_end(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """The same numbers."""
+    return x
+
+
+@op(kernel="planted.h")
+def read_past_the_end(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Differences of neighbours; the last number as it is."""
+    return x - np.concatenate([x[..., 1:], np.zeros_like(x[..., :1])], -1)
+
+
+@op(kernel="planted.h")
+def wrong_sign_of_the_kernel(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """The negative of all numbers."""
+    return -x
+
+
+@op(kernel="planted.h")
+def product(x: Float[Array, "*b n"], y: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Number by number; its kernel is right."""
+    return x * y
+
+
+@op(kernel="planted.h")
+def wrong_sign(x: Float[Array, "*b n"], y: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Number by number."""
+    return x * y
+
+
+@wrong_sign.gradient
+def _(x, y, d_out):
+    return product(y, d_out), product(-x, d_out)
+
+
+@op(kernel="planted.h")
+def forgotten_argument(x: Float[Array, "*b n"], y: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Number by number."""
+    return x * y
+
+
+@forgotten_argument.gradient
+def _(y, d_out):
+    return product(y, d_out), None
+
+
+@op(kernel="planted.h")
+def number_of_threads(x: Float[Array, "*b n"]) -> Float[Array, "*b"]:
+    """The sum of each row."""
+    return x.sum(-1)
+
+
+@op(kernel="planted.h")
+def overflowing_size(x: Float[Array, "n"]) -> Float[Array, ""]:  # noqa: F821
+    """The sum of all numbers."""
+    return x.sum()
+
+
+@op(kernel="planted.h")
+def overflowing_index(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Twice the numbers."""
+    return 2 * x
+
+
+@op(kernel="planted.h")
+def overflowing_product(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """Twice the numbers."""
+    return 2 * x

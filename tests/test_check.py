@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nativeops check` finds every planted bug where it is, and none where there is none."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("typer")
+from nativeops.checking.law import SMALL, law
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "tests/planted"
+FILE = FOLDER / "planted.py"
+KINDS = ("map", "reduce", "contract", "item", "raw")
+# Op, the aspect that finds its bug, and what the bug is called.
+PLANTED = [
+    ("missing_barrier", "races", "missing barrier"),
+    ("race_on_a_shared_value", "races", "race on a shared value"),
+    ("histogram_without_atomics", "races", "update without atomics"),
+    ("divergent_barrier", "races", "divergent barrier"),
+    ("write_past_the_end", "memory", "writes past the end of an array"),
+    ("read_past_the_end", "memory", "reads past the end of an array"),
+    ("wrong_sign", "gradient", "gradient of `y` has the wrong sign"),
+    ("wrong_sign_of_the_kernel", "values", "wrong sign"),
+    ("forgotten_argument", "gradient", "gradient of `y` is forgotten"),
+    ("number_of_threads", "threads", "results depend on the number of threads"),
+    ("overflowing_size", "large", "integer overflow at sizes over 2^31"),
+    ("overflowing_index", "large", "integer overflow at sizes over 2^31"),
+    ("overflowing_product", "large", "integer overflow at sizes over 2^31"),
+]
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All kernels of these tests are built once, in a folder of their own."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def command(cache: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Run `nativeops` in a process of its own, as a user does, with its output piped."""
+    program = [sys.executable, "-m", "nativeops", *map(str, arguments)]
+    own = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
+    own["NATIVEOPS_CACHE"] = str(cache)
+    return subprocess.run(
+        program, capture_output=True, text=True, timeout=500, check=False, env=own
+    )
+
+
+def verdict(cache: Path, tmp_path: Path, *arguments: object) -> dict[str, Any]:
+    """What `nativeops check --json` writes, and its exit code."""
+    file = tmp_path / "verdict.json"
+    done = command(cache, "check", *arguments, "--json", file)
+    assert file.exists(), done.stdout + done.stderr
+    return {**json.loads(file.read_text()), "code": done.returncode, "text": done.stdout}
+
+
+def findings(said: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for aspect in said["aspects"] for each in aspect["findings"]]
+
+
+def planted(aspects: set[str]) -> list[object]:
+    return [pytest.param(*row, id=row[0]) for row in PLANTED if row[1] in aspects]
+
+
+def check_planted(cache: Path, tmp_path: Path, op: str, aspect: str, bug: str) -> None:
+    options = ("--only", aspect, "--op", op, "--framework", "numpy")
+    said = verdict(cache, tmp_path, FILE, *options)
+    assert (said["code"], said["ok"]) == (1, False), said["text"]
+    (found,) = findings(said)
+    assert (found["op"], found["bug"]) == (op, bug)
+    place = Path(found["file"])
+    assert place in (FILE, FOLDER / "planted.h")
+    assert op in part_of_op(place, found["line"]), "the verdict points to another op"
+    assert f"{place.name}:{found['line']}  {op}: {bug}" in said["text"]
+
+
+def part_of_op(place: Path, line: int) -> str:
+    """The lines of a file around a line, as far as they belong to one kernel or declaration."""
+    parts = re.split(r"^(?=template <|@op\()", place.read_text(), flags=re.M)
+    end = 0
+    for part in parts:
+        end += part.count("\n")
+        if line <= end:
+            return part
+    return ""
+
+
+@pytest.mark.parametrize(("op", "aspect", "bug"), planted({"gradient", "values", "threads"}))
+def test_planted_mistake_is_found(
+    cache: Path, tmp_path: Path, op: str, aspect: str, bug: str
+) -> None:
+    check_planted(cache, tmp_path, op, aspect, bug)
+
+
+@pytest.mark.slow
+@pytest.mark.races
+@pytest.mark.parametrize(("op", "aspect", "bug"), planted({"races"}))
+def test_planted_race_is_found(cache: Path, tmp_path: Path, op: str, aspect: str, bug: str) -> None:
+    check_planted(cache, tmp_path, op, aspect, bug)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("op", "aspect", "bug"), planted({"memory"}))
+def test_planted_overrun_is_found(
+    cache: Path, tmp_path: Path, op: str, aspect: str, bug: str
+) -> None:
+    check_planted(cache, tmp_path, op, aspect, bug)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("op", "aspect", "bug"), planted({"large"}))
+def test_planted_overflow_is_found(
+    cache: Path, tmp_path: Path, op: str, aspect: str, bug: str
+) -> None:
+    check_planted(cache, tmp_path, op, aspect, bug)
+
+
+def test_race_points_to_the_line_without_its_barrier(cache: Path, tmp_path: Path) -> None:
+    options = ("--only", "races", "--op", "missing_barrier")
+    (found,) = findings(verdict(cache, tmp_path, FILE, *options))
+    lines = (FOLDER / "planted.h").read_text().splitlines()
+    first = next(i for i, line in enumerate(lines, 1) if "bug: no sync()" in line)
+    assert f"lines {first + 1} and {first} " in found["text"] or (
+        f"lines {first} and {first + 1} " in found["text"]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_templates_have_no_bug_in_any_aspect(cache: Path, tmp_path: Path, kind: str) -> None:
+    assert command(cache, "new", "some_op", "--kind", kind, "-o", tmp_path).returncode == 0
+    said = verdict(cache, tmp_path, tmp_path / "some_op.py", "--framework", "numpy")
+    assert (said["code"], findings(said)) == (0, []), said["text"]
+    states = {each["aspect"]: each["state"] for each in said["aspects"]}
+    assert states.pop("cuda") in ("ok", "not checked")
+    assert set(states.values()) == {"ok"}, said["text"]
+
+
+def test_piped_verdict_has_no_colour_and_no_progress(cache: Path) -> None:
+    done = command(cache, "check", FILE, "--only", "gradient", "--op", "wrong_sign")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout + done.stderr
+    assert done.stderr.strip() == ""
+    assert re.search(r"^FAILED +gradient ", done.stdout, re.M)
+    assert "planted.py:" in done.stdout
+
+
+def test_file_without_ops_is_told_in_one_sentence(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing_here.py").write_text("x = 1\n")
+    done = command(cache, "check", tmp_path / "nothing_here.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "declares no op" in done.stderr
+    done = command(cache, "check", tmp_path / "missing.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no file" in done.stderr
+
+
+def test_kernel_that_does_not_compile_is_a_finding_with_its_line(
+    cache: Path, tmp_path: Path
+) -> None:
+    command(cache, "new", "broken", "-o", tmp_path)
+    header = tmp_path / "broken.h"
+    header.write_text(header.read_text().replace("1 + abs(value)", "1 + abs(valve)"))
+    said = verdict(cache, tmp_path, tmp_path / "broken.py", "--only", "values")
+    found = findings(said)[0]
+    line = next(i for i, text in enumerate(header.read_text().splitlines(), 1) if "valve" in text)
+    assert found["bug"] == "the kernel does not compile"
+    assert (found["file"], found["line"]) == (str(header), line)
+    assert "valve" in found["text"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda n: 3.0,
+        lambda n: 2.5 * n,
+        lambda n: 7.0 - n,
+        lambda n: n**0.5,
+        lambda n: 1.0 / n,
+        lambda n: 4.0 + math.log(n),
+    ],
+)
+def test_law_is_found_for_what_grows_evenly_or_as_a_power_or_logarithm(function: Any) -> None:
+    found = law([function(n) for n in SMALL], 10**9)
+    assert found == pytest.approx(function(10**9), rel=1e-6)
+
+
+def test_no_law_is_claimed_where_there_is_none() -> None:
+    assert law([float(n % 5) for n in SMALL], 10**9) is None
