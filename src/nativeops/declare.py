@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 from nativeops.call import Op
+from nativeops.frameworks import framework_of, load
 from nativeops.registry import register
 from nativeops.signature import KINDS, ArraySpec, AttributeSpec, Signature, array_spec
 from nativeops.sizes import Size, maximum, minimum
@@ -127,7 +128,10 @@ def _check_independent(signature: Signature, names: list[str]) -> None:
 
 def transpose(array: Array) -> Array:
     """The array with its last two axes swapped, in any framework."""
-    return cast(Array, array.swapaxes(-1, -2))
+    if hasattr(array, "swapaxes"):
+        return cast(Array, array.swapaxes(-1, -2))
+    adapter: Any = load(framework_of(type(array)) or "numpy")  # TensorFlow's tensors lack it
+    return cast(Array, adapter.transpose(array))
 
 
 def read(reference: Callable[..., Any]) -> Signature:

@@ -4,6 +4,7 @@
 import importlib
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any

@@ -129,7 +129,7 @@ Op& op_at(int id) { return ops()[id]; }
 
 int find_op(const std::string& key) {
   const std::lock_guard<std::mutex> lock(ops_mutex);
-  for (int id = static_cast<int>(ops().size()) - 1; id >= 0; --id)
+  for (int id = 0; id < static_cast<int>(ops().size()); ++id)
     if (ops()[id].key == key) return id;
   return -1;
 }

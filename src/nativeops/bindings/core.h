@@ -75,7 +75,8 @@ struct Solution {
 
 int add_op(Op op);
 Op& op_at(int id);
-// The id of the op that was defined with this key, -1 if there is none. Saved programs name it.
+// The id of the first op with this key, -1 if there is none. Saved programs name it: ops with the
+// same key are the same.
 int find_op(const std::string& key);
 int op_count();
 

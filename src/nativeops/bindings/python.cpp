@@ -229,24 +229,24 @@ PyCFunction function(F* f) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
 }
 
-PyMethodDef methods[] = {{"define", define, METH_VARARGS, nullptr},
-                         {"connect_numpy", connect_numpy, METH_VARARGS, nullptr},
-                         {"fast", function(numpy::fast), METH_FASTCALL, nullptr},
-                         {"run", run, METH_VARARGS, nullptr},
-                         {"load", load, METH_VARARGS, nullptr},
-                         {"levels", levels, METH_NOARGS, nullptr},
-                         {"select_level", select_level, METH_O, nullptr},
-                         {"vector_rate", vector_rate, METH_O, nullptr},
-                         {"set_num_threads", set_num_threads, METH_O, nullptr},
-                         {"get_num_threads", get_num_threads, METH_NOARGS, nullptr},
-                         {"connect_torch", connect_torch, METH_VARARGS, nullptr},
-                         {"implement_torch", implement_torch, METH_VARARGS, nullptr},
-                         {"xla_handler", xla_handler, METH_O, nullptr},
-                         {"connect_tensorflow", tensorflow::connect_python, METH_VARARGS, nullptr},
-                         {"implement_tensorflow", tensorflow::implement_python, METH_VARARGS,
-                          nullptr},
-                         {"infer_tensorflow", tensorflow::infer_python, METH_VARARGS, nullptr},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {
+    {"define", define, METH_VARARGS, nullptr},
+    {"connect_numpy", connect_numpy, METH_VARARGS, nullptr},
+    {"fast", function(numpy::fast), METH_FASTCALL, nullptr},
+    {"run", run, METH_VARARGS, nullptr},
+    {"load", load, METH_VARARGS, nullptr},
+    {"levels", levels, METH_NOARGS, nullptr},
+    {"select_level", select_level, METH_O, nullptr},
+    {"vector_rate", vector_rate, METH_O, nullptr},
+    {"set_num_threads", set_num_threads, METH_O, nullptr},
+    {"get_num_threads", get_num_threads, METH_NOARGS, nullptr},
+    {"connect_torch", connect_torch, METH_VARARGS, nullptr},
+    {"implement_torch", implement_torch, METH_VARARGS, nullptr},
+    {"xla_handler", xla_handler, METH_O, nullptr},
+    {"connect_tensorflow", tensorflow::connect_python, METH_VARARGS, nullptr},
+    {"implement_tensorflow", tensorflow::implement_python, METH_VARARGS, nullptr},
+    {"infer_tensorflow", tensorflow::infer_python, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "_nativeops", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};

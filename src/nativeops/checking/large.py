@@ -40,6 +40,7 @@ NEAR = 1e-6
 GROWTH = tuple(8**k for k in range(4, 9))  # elements for which the time is measured before
 NOTICEABLE = 0.02  # seconds
 LONGEST = 25.0  # seconds that a run may be expected to take
+NO_MEMORY = "not enough memory"  # what a kernel says
 LEAD = "*"  # stands for the leading axes among the names of axes
 
 
@@ -55,7 +56,10 @@ def steps(op: Op[Any]) -> Steps:
             yield Unchecked(f"{op.name} along {run.axes()} (about {expected:.0f} s)")
             continue
         yield Case(f"{run.axes()} of {run.largest}")  # before it runs: the process may not live on
-        if wrong := run.check():
+        wrong = run.check()
+        if NO_MEMORY in wrong:
+            yield Unchecked(f"{op.name} along {run.axes()} (its workspace does not fit in memory)")
+        elif wrong:
             yield overflow(op, f"{wrong}, with {run.axes()} of {run.largest}.")
             return
 

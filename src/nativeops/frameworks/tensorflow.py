@@ -57,6 +57,11 @@ class TensorFlow:
         return tf.as_dtype(array.dtype).name, sizes, place
 
     @staticmethod
+    def transpose(array: Any) -> Any:
+        """The array with its last two axes swapped."""
+        return tf.linalg.matrix_transpose(array)
+
+    @staticmethod
     def run(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """See `frameworks.base.Framework`."""
         handle = op.handles.get("tensorflow") or connect(op)

@@ -2,6 +2,8 @@
 // for_each on the CPU: contiguous parts of the last axis, which vectorise where f does.
 #pragma once
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "nativeops/devices/cpu/block.h"
 #include "nativeops/devices/view.h"
@@ -33,6 +35,12 @@ void for_each_in_row(const View<T, 4>& view, int64_t row, int64_t low, int64_t h
   for (int64_t j = low; j < high; ++j) f(a, b, c, j);
 }
 
+// A body that forgets to write would leave its result as it was found: it is not compiled.
+template <class F, size_t... kAxis>
+constexpr bool returns_nothing(std::index_sequence<kAxis...>) {
+  return std::is_void_v<decltype(std::declval<F&>()((static_cast<int64_t>(kAxis))...))>;
+}
+
 // f(i, j, ..) once for every index of the view, in any order and in parallel: f must not read what
 // it writes at another index. `cost`, roughly the operations of one f, decides how finely the CPU
 // splits the work.
@@ -40,6 +48,8 @@ void for_each_in_row(const View<T, 4>& view, int64_t row, int64_t low, int64_t h
 template <class T, int N, class F>
 void for_each(Device& dev, View<T, N> view, F f, int64_t cost = 1) {
   static_assert(N >= 1 && N <= 4, "for_each takes views of one to four axes");
+  static_assert(returns_nothing<F>(std::make_index_sequence<N>()),
+                "the body of for_each writes its result, as in `out(i) = ..`: it returns nothing");
   const int64_t total = view.count(), inner = view.size(N - 1);
   if (total == 0) return;
   const int64_t grain = max2<int64_t>(1, kGrain / max2<int64_t>(1, cost));
