@@ -80,9 +80,7 @@ def modules(subject: str | None) -> dict[str, str]:
 
 
 def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measurement], history.Run]:
-    """Run, keep and print the figures of one subject."""
-    with progress_bar() as progress:
-        measured = list(run(plan, lambda text, share: progress(f"{name}: {text}", share)))
+    """Run, keep and print the figures of one subject; a run that is stopped keeps what it has."""
     shared = history.Run(
         op=name,
         device="cpu",
@@ -94,12 +92,17 @@ def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measuremen
         date=machine.today(),
     )
     file = (folder or Path("benchmarks")) / "history" / f"{shared.machine}.jsonl"
-    rows = compare.rows(shared, measured, history.read(file))
+    before, measured = history.read(file), []
+    with progress_bar() as progress:
+        for figures in run(plan, lambda text, share: progress(f"{name}: {text}", share)):
+            measured.append(figures)
+            if folder:
+                history.append(file, shared, [figures])
+    rows = compare.rows(shared, measured, before)
     benches = [each for each, _ in plan.jobs()]
     cpu = machine.cpu_name()
     print_data(report.to_terminal(shared, benches, rows, cpu))
     if folder:
-        history.append(file, shared, measured)
         page = folder / "results" / f"{name}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(report.to_markdown(shared, benches, rows, cpu))

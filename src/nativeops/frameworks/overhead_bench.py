@@ -32,7 +32,7 @@ from nativeops.ops.pairwise_l1_bench import distances, gradients, two_sets, with
 TINY = [{"n": 4, "m": 4, "d": 4}]
 LARGE = [{"n": 4096, "m": 4096, "d": 256}]
 MIDDLE = [{"n": 256, "m": 256, "d": 64}]
-CHAIN = 20  # calls in one compiled program
+CHAIN = 100  # calls in one compiled program
 N_THREADS = 8
 ROUNDS = 16  # calls of each thread
 
@@ -40,6 +40,11 @@ ROUNDS = 16  # calls of each thread
 def formula(x: Any, y: Any) -> Any:
     """The same in a framework's own operations, as one writes it first."""
     return abs(x[:, None] - y).sum(-1)
+
+
+def native(x: Any, y: Any) -> Any:
+    """One operation of the framework itself: what its own calls cost."""
+    return x + y
 
 
 def tensorflow_formula(x: Any, y: Any) -> Any:
@@ -66,6 +71,22 @@ EAGER = Bench(
             torch_rival(formula, name="formula, torch"),
             jax_rival(formula, name="formula, JAX", eager=True),
             tensorflow_rival(tensorflow_formula, name="formula, TensorFlow", eager=True),
+        )
+    ],
+)
+
+ADDITION = Bench(
+    "addition",
+    "the same for one addition by the framework itself: what its own calls cost",
+    sizes=TINY,
+    inputs=two_sets,
+    rivals=[
+        repeated(rival)
+        for rival in (
+            numpy_rival(native, "numpy", name="x + y, NumPy"),
+            torch_rival(native, name="x + y, torch"),
+            jax_rival(native, name="x + y, JAX", eager=True),
+            tensorflow_rival(native, name="x + y, TensorFlow", eager=True),
         )
     ],
 )
@@ -129,7 +150,7 @@ def in_program(rival: Rival) -> Rival:
 COMPILED = Bench(
     "compiled",
     f"per op, where one compiled program has {CHAIN}, each on the result of the one before",
-    sizes=TINY,
+    sizes=[{"n": 1, "m": 1, "d": 1}],
     inputs=two_sets,
     expected=chained_values,
     rivals=[
@@ -271,49 +292,51 @@ def jax_products(side: int = 512) -> Callable[[], Any]:
     return lambda: wait(product(a))
 
 
-def beside(rival: Rival, products: Callable[[], Any], name: str, at_once: bool) -> Rival:
-    """Our calls and as many matrix products: one after the other, or in two threads at once."""
+WAYS = ("ours alone", "theirs alone", "in turn", "at once")
+
+
+def beside(rival: Rival, products: Callable[[], Any], name: str, way: str) -> Rival:
+    """Rounds of our call and of a matrix product: one of them, one after the other, or at once."""
 
     def prepare(*arrays: NdArray) -> Callable[[], Any]:
         call, product = rival.prepare(*arrays), products()
 
-        def ours() -> None:
-            for _ in range(ROUNDS):
-                call()
-
-        def theirs() -> None:
-            for _ in range(ROUNDS):
-                product()
-
         def run() -> Any:
-            if at_once:
-                together([ours, theirs])
-            else:
-                ours()
-                theirs()
+            if way == "at once":
+                together([lambda: many(call), lambda: many(product)])
+            for _ in range(ROUNDS if way != "at once" else 0):
+                if way != "theirs alone":
+                    call()
+                if way != "ours alone":
+                    product()
             return call()
 
         return run
 
-    order = "at once" if at_once else "in turn"
-    name = f"{rival.name} and {name}, {order}"
+    name = f"{rival.name} and {name}, {way}"
     return Rival(name, prepare, rival.package, rival.framework, calls=ROUNDS)
+
+
+def many(call: Callable[[], Any]) -> None:
+    """All rounds of one of two neighbours."""
+    for _ in range(ROUNDS):
+        call()
 
 
 NEIGHBOURS = Bench(
     "neighbours",
-    "our call and a matrix product by another library's threads: in turn, and at once",
+    "a round of our call and a matrix product by another library's threads",
     sizes=MIDDLE,
     inputs=two_sets,
     expected=distances,
     rivals=[
-        beside(rival, products, name, at_once)
+        beside(rival, products, name, way)
         for rival, products, name in (
             (torch_rival(pairwise_l1, OURS, name="ours, torch"), torch_products, "torch's product"),
             (jax_rival(pairwise_l1, OURS, name="ours, jax.jit"), jax_products, "XLA's product"),
         )
-        for at_once in (False, True)
+        for way in WAYS
     ],
 )
 
-BENCHES = [DISPATCH, EAGER, EAGER_GRADIENT, COMPILED, ZERO_COPY, THREADS, NEIGHBOURS]
+BENCHES = [DISPATCH, EAGER, ADDITION, EAGER_GRADIENT, COMPILED, ZERO_COPY, THREADS, NEIGHBOURS]
