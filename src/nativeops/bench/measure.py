@@ -16,7 +16,7 @@ from nativeops.bench.machine import package_version
 from nativeops.bench.measurement import Measurement
 
 MEMORY_MOST = 12e9  # bytes; a rival that would need more is left out
-CALL_MOST = 20.0  # seconds; a rival whose single call would take longer is left out
+CALL_MOST = 10.0  # seconds; a rival whose single call would take longer is left out
 
 Progress = Callable[[str, float], None]
 """Hears what is being done, and the share of it that is done."""
