@@ -17,9 +17,11 @@ ifeq ($(VENV),none)
 python := build/plain/environment/bin/python
 built := build/plain/.built
 tests := build/plain/package tests
+workers :=
 else
 python := $(VENV)/bin/python
 built := $(VENV)/.built
+workers := -n 2 --dist worksteal
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 endif
 
@@ -32,7 +34,7 @@ help: ## List these words
 setup: $(built) ## Make the environment and build the package, ready for work
 
 test: $(built) ## Run all tests that need no GPU
-	NATIVEOPS_EXPECT="numpy torch jax tensorflow" $(python) -m pytest -m "not cuda" $(TESTS) $(tests)
+	NATIVEOPS_EXPECT="numpy torch jax tensorflow" $(python) -m pytest $(workers) -m "not cuda" $(TESTS) $(tests)
 	@$(MAKE) test-sanitizers
 
 test-versions: $(built) ## Run the tests of JAX with each version of it that we support

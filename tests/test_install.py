@@ -121,12 +121,11 @@ def test_command_says_what_it_needs_where_that_is_missing(installed: Path, tmp_p
 
 
 def test_op_of_a_user_is_compiled_by_the_installed_package(installed: Path, tmp_path: Path) -> None:
-    for block in blocks(ROOT / "docs/guides/own-op.md"):
+    for block in blocks(ROOT / "docs/guides/your-own-op.md"):
         if block.path:
             (tmp_path / block.path).write_text(block.text)
-    call = "import numpy; from softsign import softsign; print(softsign(numpy.array([-3.0, 1.0])))"
-    printed = run([installed, "-c", call], tmp_path, NATIVEOPS_CACHE=str(tmp_path / "cache"))
-    assert printed == "[-0.75  0.5 ]\n"
+    printed = run([installed, "try_it.py"], tmp_path, NATIVEOPS_CACHE=str(tmp_path / "cache"))
+    assert printed == "[-0.75  0.    0.5 ]\n"
 
 
 def test_installation_of_the_readme_works_from_the_source_archive(

@@ -62,9 +62,12 @@ class Op(Generic[F]):
     else:
 
         def __call__(self, *args, **kwargs):  # noqa: D102  the op is its documentation
-            if args and has_entry(type(args[0])):
-                return ENTRIES[type(args[0])](self, args, kwargs)
-            return _find(self, args, kwargs)(self, args, kwargs)
+            try:
+                entry = ENTRIES[type(args[0])]
+            except (IndexError, KeyError):  # the first call with this type, or all by keyword
+                known = bool(args) and has_entry(type(args[0]))
+                entry = ENTRIES[type(args[0])] if known else _find(self, args, kwargs)
+            return entry(self, args, kwargs)
 
     def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the gradient: a function of the inputs, outputs, attributes and ``d_<output>``.
@@ -173,6 +176,14 @@ class Op(Generic[F]):
             None if name in names else declared.pop(name, None) for name in ("out", "want")
         )
         return declared, out, want
+
+    def split_want(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """The declared keywords, and `want`; for frameworks that allocate all results."""
+        declared, out, want = self.split(kwargs)
+        if out is not None:
+            text = "`out` is for NumPy arrays."
+            raise ArgumentError(message(self.name, text, hint="leave `out` away."))
+        return declared, want
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]

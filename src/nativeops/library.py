@@ -104,7 +104,8 @@ def select(level: str) -> None:
         core.select_level(LEVELS.index(level))
         newest = {op.name: op for op in _ops_by_id if not op.built_in}
         for op in newest.values():
-            _load_kernels(op)
+            with suppress(BuildError):  # its next call tells that there is no kernel
+                _load_kernels(op)
 
 
 def selected() -> str:

@@ -12,7 +12,7 @@ import jax
 import jax.ffi
 
 from nativeops.call import Op, check_frameworks, given
-from nativeops.errors import ArgumentError, BuildError, NativeOpsError, message
+from nativeops.errors import BuildError, NativeOpsError, message
 from nativeops.frameworks import jax_gradient, jax_vmap  # noqa: F401  they register their rules
 from nativeops.frameworks.jax_call import Call, Handle, device_of
 from nativeops.frameworks.jax_primitive import TARGET, compute
@@ -44,8 +44,8 @@ class Jax:
     def run(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """See `frameworks.base.Framework`."""
         handle = op.handles.get("jax") or connect(op)
-        call = handle.find(kwargs) if len(args) == handle.n_inputs else None
-        if call is None:
+        call = handle.find(kwargs) if kwargs else handle.plain
+        if call is None or len(args) != handle.n_inputs:
             args, call = arrange(handle, args, kwargs)
         for array in args:
             if type(array) is not _Array:
@@ -68,10 +68,7 @@ def arrange(
 ) -> tuple[tuple[Any, ...], Call]:
     """The arrays in order, and the call that the other arguments ask for."""
     op = handle.op
-    declared, out, want = op.split(kwargs)
-    if out is not None:
-        text = "`out` is for NumPy arrays."
-        raise ArgumentError(message(op.name, text, hint="leave `out` away."))
+    declared, want = op.split_want(kwargs)
     arrays, attributes = op.bind(args, declared)
     call = handle.call(attributes, op.wanted(want))
     if len(args) == len(arrays):  # else the keywords hold arrays

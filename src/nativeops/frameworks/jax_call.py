@@ -85,8 +85,6 @@ class Handle:
 
     def find(self, kwargs: Mapping[str, Any]) -> Call | None:
         """The call with these keywords, if there was one before."""
-        if not kwargs:
-            return self.plain
         try:
             return self.known.get((*kwargs.items(), *map(type, kwargs.values())))
         except TypeError:  # what cannot be hashed

@@ -13,7 +13,7 @@ from tensorflow.python.framework import op_def_library, ops
 from tensorflow.python.ops import control_flow_util
 
 from nativeops.call import Op
-from nativeops.errors import ArgumentError, DeviceError, message
+from nativeops.errors import DeviceError, message
 from nativeops.library import define, extension
 
 if TYPE_CHECKING:
@@ -61,10 +61,7 @@ class Handle:
             key = repr(kwargs) if kwargs else ""
             if key in self.calls:
                 return args, self.calls[key]
-        declared, out, want = self.op.split(kwargs)
-        if out is not None:
-            text = "`out` is for NumPy arrays."
-            raise ArgumentError(message(self.op.name, text, hint="leave `out` away."))
+        declared, want = self.op.split_want(kwargs)
         arrays, attributes = self.op.bind(args, declared)
         call = self.call(attributes, self.op.wanted(want))
         if key is not None:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from nativeops.call import Op, given
-from nativeops.errors import ArgumentError, message
 from nativeops.frameworks import Framework
 from nativeops.frameworks.torch_autograd import autograd_kernel
 from nativeops.frameworks.torch_gradient import Function
@@ -103,10 +102,7 @@ class Handle:
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """The same for whatever is written in another way, or wrong."""
-        declared, out, want = self.op.split(kwargs)
-        if out is not None:
-            text = "`out` is for NumPy arrays."
-            raise ArgumentError(message(self.op.name, text, hint="leave `out` away."))
+        declared, want = self.op.split_want(kwargs)
         arrays, attributes = self.op.bind(args, declared)
         pairs = [(spec.choices, attributes[spec.name]) for spec in self.op.signature.attributes]
         numbers = [choices.index(value) if choices else value for choices, value in pairs]
