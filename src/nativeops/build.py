@@ -160,6 +160,7 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     if debug:
         print(shlex.join(command), done.stderr, sep="\n", file=sys.stderr)
     if done.returncode == 0 and built.exists():
+        _digest(recipe.op)  # the files may have been saved anew while the compiler read them
         return
     said = done.stderr + done.stdout
     first = complaints(said, identity.kernel_files(recipe.op.kernel)) or said.splitlines()[-5:]

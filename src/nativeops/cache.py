@@ -9,6 +9,7 @@ system's own, gone when its process ends, and nobody waits for it without end.
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -22,13 +23,14 @@ from nativeops.errors import BuildError, RangeError, message
 _PATIENCE = 120.0  # seconds to wait for another process that builds the same
 _ABANDONED = 3600.0  # seconds after which a folder of a build was left by a process that died
 _BUILDING = ".building-"
+_OWN = re.compile(r"-[0-9a-f]{16}\.so$")  # the folder may hold what others put there
 _MEBIBYTE = 2**20
 
 
 def cache_folder() -> Path:
     """Where compiled ops are kept: NATIVEOPS_CACHE, or the user's cache."""
     if chosen := os.environ.get("NATIVEOPS_CACHE"):
-        return Path(os.path.expanduser(chosen))
+        return Path(os.path.expanduser(chosen)).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "nativeops"
 
@@ -123,7 +125,7 @@ def _evict(folder: Path, newest: str) -> None:
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
     """Last use, size and path of what is in the cache; other processes remove files meanwhile."""
     for path in folder.iterdir():
-        if path.suffix == ".so" or path.name.startswith(_BUILDING):
+        if _OWN.search(path.name) or path.name.startswith(_BUILDING):
             with contextlib.suppress(OSError):
                 found = path.stat()
                 yield found.st_mtime, found.st_size, path

@@ -50,7 +50,7 @@ class Op(Generic[F]):
         self.id = -1  # of the op in the core, once it is defined there
         self.handles: dict[str, Any] = {}  # what the adapters registered for the op
         self.result: type | None = None  # the NamedTuple of several results
-        returns = self.__signature__.return_annotation
+        returns = typing.get_type_hints(reference, include_extras=True).get("return")
         returns = typing.get_origin(returns) or returns
         if isinstance(returns, type) and issubclass(returns, tuple):
             self.result = returns
@@ -62,12 +62,10 @@ class Op(Generic[F]):
     else:
 
         def __call__(self, *args, **kwargs):  # noqa: D102  the op is its documentation
-            try:
-                entry = ENTRIES[type(args[0])]
-            except (IndexError, KeyError):  # the first call with this type, or all by keyword
-                known = bool(args) and has_entry(type(args[0]))
-                entry = ENTRIES[type(args[0])] if known else _find(self, args, kwargs)
-            return entry(self, args, kwargs)
+            # PyTorch's compiler reads ENTRIES once: what it does not trace comes first.
+            if args and has_entry(type(args[0])):
+                return ENTRIES[type(args[0])](self, args, kwargs)
+            return _find(self, args, kwargs)(self, args, kwargs)
 
     def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the gradient: a function of the inputs, outputs, attributes and ``d_<output>``.
@@ -76,6 +74,9 @@ class Op(Generic[F]):
         tuple of ``d_<input>`` that are wanted. It returns one gradient per float input, in order;
         None where one is not wanted.
         """
+        if any(s.name == "needs" for s in (*self.signature.inputs, *self.signature.attributes)):
+            text = "`needs` is what a gradient rule calls the gradients that are wanted."
+            raise ArgumentError(message(self.name, text, hint="rename the argument."))
         for spec in self.signature.outputs:
             if any(f"d_{spec.name}" == own.name for own in self.signature.inputs):
                 text = f"`d_{spec.name}` is an input, and in the gradient what arrives at "
@@ -158,9 +159,9 @@ class Op(Generic[F]):
         return f"<op {self.signature}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from nativeops.registry import find
+        from nativeops.registry import declared
 
-        return find, (self.name,)
+        return declared, (self.__module__, self.name)
 
     def __deepcopy__(self, memo: object) -> "Op[F]":
         return self

@@ -3,6 +3,7 @@
 
 import inspect
 import math
+import os
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -108,12 +109,19 @@ def op(
         source = Path(inspect.getfile(reference)).resolve()
         signature, apart = read(reference), independent.split()
         _check_independent(signature, apart)
+        if not signature.op.isascii():  # TensorFlow ends the process at such a name
+            raise TypeError(f"{signature.op}: the name of an op must be ASCII")
         folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
-        declared = Op(reference, signature, folder / kernel, autocast, apart)
+        declared = Op(reference, signature, _normal(folder / kernel), autocast, apart)
         register(declared)
         return declared
 
     return declare
+
+
+def _normal(path: Path) -> Path:
+    """The path without `..`, as compilers print it."""
+    return Path(os.path.normpath(path))
 
 
 def _check_independent(signature: Signature, names: list[str]) -> None:

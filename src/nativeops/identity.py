@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nativeops.call import Op
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
-_CONSTANTS = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 _PACKAGE = Path(__file__).resolve().parent
 _sources: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
 
@@ -101,7 +101,20 @@ def _code_text(code: CodeType) -> Iterator[str]:
         if isinstance(constant, CodeType):
             yield from _code_text(constant)
         else:
-            yield repr(constant)
+            yield _constant_text(constant) or ""
+
+
+def _constant_text(value: object) -> str | None:
+    """A text for a constant, the same in every process; None if it is not all plain."""
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if not isinstance(value, (tuple, frozenset)):
+        return None
+    items = [_constant_text(item) for item in value]
+    if None in items:
+        return None
+    listed = items if isinstance(value, tuple) else sorted(map(str, items))
+    return f"{type(value).__name__}({', '.join(map(str, listed))})"
 
 
 def _names(code: CodeType) -> set[str]:
@@ -136,7 +149,8 @@ class _Reader:
         self.parts.append(_sources.get(function) or _read(function))
         if not isinstance(function, FunctionType):
             return
-        self.parts += [repr(d) for d in function.__defaults__ or () if isinstance(d, _CONSTANTS)]
+        for default in function.__defaults__ or ():
+            self.add_value("", default)
         names = sorted(_names(function.__code__))
         scope = {**function.__globals__, **_cells(function)}
         for name in names:
@@ -150,8 +164,12 @@ class _Reader:
             self.add_op(value)
         elif isinstance(value, FunctionType) and self.is_users(value.__module__):
             self.add_function(value)
-        elif isinstance(value, _CONSTANTS) and value is not None and not name.startswith("__"):
-            self.parts.append(f"{name} = {value!r}")
+        elif isinstance(value, (tuple, frozenset)) and _constant_text(value) is None:
+            if isinstance(value, tuple):
+                for item in value:
+                    self.add_value(name, item)
+        elif value is not None and not name.startswith("__") and _constant_text(value):
+            self.parts.append(f"{name} = {_constant_text(value)}")
 
     def is_users(self, module: str) -> bool:
         """Whether the module is of the op's package, or of no installed one."""

@@ -5,6 +5,7 @@ A package announces its ops by entry points of the group ``nativeops.ops``: the 
 the value the module that declares it. Such a module is imported when its op is looked up.
 """
 
+import importlib
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,13 @@ def register(op: "Op[Any]") -> None:
         text = f"is declared twice, with the kernels {known.kernel} and {op.kernel}."
         raise ArgumentError(message(op.name, text, hint="rename one of them."))
     _OPS[op.name] = op
+
+
+def declared(module: str, name: str) -> "Op[Any]":
+    """The op of that name, declared by a module that is imported if it is not yet: a pickled op."""
+    if name not in _OPS:
+        importlib.import_module(module)
+    return find(name)
 
 
 def find(name: str) -> "Op[Any]":

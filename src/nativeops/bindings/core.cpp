@@ -24,6 +24,8 @@ int dtype_index(NativeopsDtype dtype) {
 
 namespace {
 
+constexpr int64_t kUnknown = INT64_MIN;  // a size that nothing has told yet
+
 std::mutex ops_mutex;
 // A deque keeps the addresses of its elements: calls use them without the lock.
 std::deque<Op>& ops() {
@@ -125,7 +127,10 @@ int add_op(Op op) {
   return static_cast<int>(ops().size()) - 1;
 }
 
-Op& op_at(int id) { return ops()[id]; }
+Op& op_at(int id) {
+  const std::lock_guard<std::mutex> lock(ops_mutex);  // another thread may be adding one
+  return ops()[id];
+}
 
 int find_op(const std::string& key) {
   const std::lock_guard<std::mutex> lock(ops_mutex);
@@ -133,13 +138,16 @@ int find_op(const std::string& key) {
     if (ops()[id].key == key) return id;
   return -1;
 }
-int op_count() { return static_cast<int>(ops().size()); }
+int op_count() {
+  const std::lock_guard<std::mutex> lock(ops_mutex);
+  return static_cast<int>(ops().size());
+}
 
 bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,
            Solution& solution) {
   solution.batch_rank = 0;
   solution.float_index = solution.int_index = -1;
-  std::fill(std::begin(solution.sizes), std::end(solution.sizes), int64_t{-1});
+  std::fill(std::begin(solution.sizes), std::end(solution.sizes), kUnknown);
   for (size_t i = 0; i < op.attributes.size(); ++i)
     if (op.attributes[i].slot >= 0) solution.sizes[op.attributes[i].slot] = attributes[i].integer;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -153,7 +161,7 @@ bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute
       const int slot = spec.axes[a].slot;
       if (slot < 0) continue;
       const int64_t size = array.shape[lead + a];
-      if (solution.sizes[slot] >= 0 && solution.sizes[slot] != size) return false;
+      if (solution.sizes[slot] != kUnknown && solution.sizes[slot] != size) return false;
       solution.sizes[slot] = size;
     }
   }

@@ -79,28 +79,64 @@ PyObject* new_array(int dtype, int rank, const int64_t* shape) {
   return array;
 }
 
-// The single result of an op, or null where the slow path must take over.
-PyObject* compute(const core::Op& op, Arguments& arguments) {
+// What a call makes: new arrays, and None for what its caller does not get.
+struct Made {
+  PyObject* arrays[NATIVEOPS_MAX_ARRAYS];
+  NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS];
+  Held held[NATIVEOPS_MAX_ARRAYS];
+  int64_t strides[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK];
+  int n = 0;
+
+  ~Made() {
+    for (int i = 0; i < n; ++i) Py_DECREF(arrays[i]);
+  }
+};
+
+bool make(const core::Op& op, core::Solution& solution, int i, Made& made) {
+  NativeopsTensor& tensor = made.tensors[i];
+  if (op.always >> i & 1) {
+    PyObject* array = new_array(solution.dtype[i], solution.rank[i], solution.shape[i]);
+    if (!array) return false;
+    made.arrays[made.n++] = array;
+    return made.held[i].hold(array, true, tensor);
+  }
+  made.arrays[made.n++] = Py_NewRef(Py_None);
+  core::contiguous_strides(solution.rank[i], solution.shape[i], made.strides[i]);
+  tensor = {
+      nullptr,           kNativeopsCpu,   0, solution.rank[i], core::kDtypes[solution.dtype[i]],
+      solution.shape[i], made.strides[i], 0};
+  return true;
+}
+
+// The array, or the NamedTuple that the op declares.
+PyObject* collect(PyObject* op, const Made& made) {
+  PyObject* type = PyObject_GetAttr(op, numpy.result);
+  if (!type) return nullptr;
+  PyObject* result = nullptr;
+  if (type == Py_None) {
+    result = Py_NewRef(made.arrays[0]);
+  } else if (PyObject* fields = PyTuple_New(made.n)) {
+    for (int i = 0; i < made.n; ++i) PyTuple_SetItem(fields, i, Py_NewRef(made.arrays[i]));
+    result = PyObject_CallObject(type, fields);
+    Py_DECREF(fields);
+  }
+  Py_DECREF(type);
+  return result;
+}
+
+// What the caller gets, or null where the slow path must take over.
+PyObject* compute(PyObject* owner, const core::Op& op, Arguments& arguments) {
   core::Solution solution;
-  if (op.selective || op.outputs.size() != 1) return nullptr;
   if (!core::solve(op, arguments.inputs, arguments.attributes, solution)) return nullptr;
   if (!op.kernels[0][solution.combination]) return nullptr;
-  PyObject* result = new_array(solution.dtype[0], solution.rank[0], solution.shape[0]);
-  if (!result) return nullptr;
-  NativeopsTensor output;
-  core::Status status = core::Status::failed;
-  {
-    Held held;
-    if (held.hold(result, true, output)) {
-      PyThreadState* state = PyEval_SaveThread();
-      status = core::run(op, solution, arguments.inputs, &output, arguments.attributes,
-                         {kNativeopsCpu, 0, nullptr});
-      PyEval_RestoreThread(state);
-    }
-  }
-  if (status == core::Status::ok) return result;
-  Py_DECREF(result);
-  return nullptr;
+  Made made;
+  for (int i = 0; i < static_cast<int>(op.outputs.size()); ++i)
+    if (!make(op, solution, i, made)) return nullptr;
+  PyThreadState* state = PyEval_SaveThread();
+  const core::Status status = core::run(op, solution, arguments.inputs, made.tensors,
+                                        arguments.attributes, {kNativeopsCpu, 0, nullptr});
+  PyEval_RestoreThread(state);
+  return status == core::Status::ok ? collect(owner, made) : nullptr;
 }
 
 }  // namespace
@@ -168,7 +204,7 @@ PyObject* fast(PyObject*, PyObject* const* args, Py_ssize_t n) {
     const core::Op& op = core::op_at(static_cast<int>(number));
     PyObject* kwargs = PyDict_Size(args[2]) ? args[2] : nullptr;
     if (read_arguments(op, args[1], kwargs, arguments))
-      if (PyObject* result = compute(op, arguments)) return result;
+      if (PyObject* result = compute(args[0], op, arguments)) return result;
     PyErr_Clear();  // the slow path meets the same problem and explains it
   }
   return PyObject_CallFunctionObjArgs(numpy.slow, args[0], args[1], args[2], nullptr);

@@ -15,9 +15,9 @@ namespace nativeops::numpy {
 struct Numpy {
   PyObject* array_type = nullptr;
   PyObject* empty = nullptr;
-  PyObject* dtypes[core::kDtypeCount] = {};  // null for those that NumPy itself lacks
-  PyObject* slow = nullptr;                  // called for whatever the fast path does not take
-  PyObject* id = nullptr;                    // the name of Op.id
+  PyObject* dtypes[core::kDtypeCount] = {};   // null for those that NumPy itself lacks
+  PyObject* slow = nullptr;                   // called for whatever the fast path does not take
+  PyObject *id = nullptr, *result = nullptr;  // the names of Op.id and Op.result
 };
 extern Numpy numpy;
 

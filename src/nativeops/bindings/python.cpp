@@ -92,6 +92,7 @@ PyObject* connect_numpy(PyObject*, PyObject* args) {
   numpy.empty = Py_NewRef(empty);
   numpy.slow = Py_NewRef(slow);
   numpy.id = PyUnicode_InternFromString("id");
+  numpy.result = PyUnicode_InternFromString("result");
   for (int i = 0; i < core::kDtypeCount; ++i) {
     PyObject* dtype = PyTuple_GetItem(dtypes, i);
     numpy.dtypes[i] = dtype == Py_None ? nullptr : Py_NewRef(dtype);

@@ -3,9 +3,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <new>
+#include <optional>
+#include <vector>
 
 #include "nativeops/bindings/core.h"
+#include "nativeops/devices/cpu/floating.h"
 
 namespace nativeops::core {
 namespace {
@@ -94,6 +99,71 @@ Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& bat
   }
 }
 
+// Whether some output lacks the leading axes that inputs have: then the kernel must see all of them
+// in one call, and they must lie so that they fold into one.
+bool sums_up_leading_axes(const Op& op, const NativeopsTensor* outputs) {
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    if (!op.outputs[i].batch && outputs[i].data) return true;
+  return false;
+}
+
+// A row-major copy of an input, repeated along the leading axes that it lacks.
+struct Copy {
+  std::vector<char> memory;
+  int64_t shape[NATIVEOPS_MAX_RANK], strides[NATIVEOPS_MAX_RANK];
+
+  NativeopsTensor make(const Solution& solution, const NativeopsTensor& from, size_t named) {
+    int64_t steps[NATIVEOPS_MAX_RANK];
+    const int lead = solution.batch_rank, rank = lead + static_cast<int>(named);
+    own_batch_strides(solution, from, named, steps);
+    std::copy_n(solution.batch, lead, shape);
+    std::copy_n(from.shape + from.ndim - named, named, shape + lead);
+    std::copy_n(from.strides + from.ndim - named, named, steps + lead);
+    contiguous_strides(rank, shape, strides);
+    int64_t count = 1;
+    for (int axis = 0; axis < rank; ++axis) count *= shape[axis];
+    const size_t item = from.dtype.bits / 8;
+    memory.resize(static_cast<size_t>(count) * item);
+    const char* data = static_cast<const char*>(from.data) + from.byte_offset;
+    int64_t index[NATIVEOPS_MAX_RANK] = {};
+    for (int64_t i = 0, at = 0; i < count; ++i) {
+      std::memcpy(memory.data() + i * item, data + at * static_cast<int64_t>(item), item);
+      for (int axis = rank - 1; axis >= 0; --axis) {
+        at += steps[axis];
+        if (++index[axis] < shape[axis]) break;
+        at -= steps[axis] * shape[axis];
+        index[axis] = 0;
+      }
+    }
+    NativeopsTensor copy = from;
+    copy.data = memory.data();
+    copy.byte_offset = 0;
+    copy.ndim = rank;
+    copy.shape = shape;
+    copy.strides = strides;
+    return copy;
+  }
+};
+
+Status run_on_copies(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
+                     NativeopsTensor* outputs, const NativeopsAttribute* attributes, Place place) {
+  if (place.device_type != kNativeopsCpu) {
+    std::snprintf(message, sizeof message,
+                  "its inputs' leading axes must lie one after the other; make them contiguous");
+    return Status::failed;
+  }
+  try {
+    std::vector<Copy> copies(op.inputs.size());
+    std::vector<NativeopsTensor> tensors(inputs, inputs + op.inputs.size());
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+      if (op.inputs[i].batch)
+        tensors[i] = copies[i].make(solution, inputs[i], op.inputs[i].axes.size());
+    return run(op, solution, tensors.data(), outputs, attributes, place);
+  } catch (const std::bad_alloc&) {
+    return Status::no_memory;
+  }
+}
+
 }  // namespace
 
 const char* last_message() { return message; }
@@ -127,6 +197,8 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
       std::fill_n(lead[i], solution.batch_rank, int64_t{0});
   }
   fold(solution, lead, batch);
+  if (batch.rank > 1 && sums_up_leading_axes(op, outputs))
+    return run_on_copies(op, solution, inputs, outputs, attributes, place);
   const int inner = batch.rank - 1;
   for (int i = 0; i < batch.arrays; ++i) {
     const Array& spec = i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs];
@@ -142,6 +214,8 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
     tensor.shape = folded.shape[i];
     tensor.strides = folded.stride[i];
   }
+  std::optional<cpu::ExactSmallNumbers> exact;
+  if (device == 0) exact.emplace();
   NativeopsCall call = {sizeof(NativeopsCall),
                         place.device_id,
                         place.stream,

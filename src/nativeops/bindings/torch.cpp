@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "nativeops/bindings/core.h"
+#include "nativeops/devices/cpu/floating.h"
 #include "nativeops/devices/cpu/pool.h"
 
 namespace nativeops::torch {
@@ -107,6 +108,7 @@ void parallel(int64_t n, void (*body)(void*, int64_t), void* context) {
     std::atomic<int64_t> next{0};
   } job{n, body, context};
   const auto work = [](int64_t, int64_t, void* pointer) {
+    const cpu::ExactSmallNumbers exact;
     Job& job = *static_cast<Job*>(pointer);
     for (int64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.n;)
       job.body(job.context, i);

@@ -14,7 +14,7 @@ from nativeops.frameworks import jax_sharding
 from nativeops.frameworks.jax_primitive import compute, primitive
 from nativeops.library import define
 
-_MOST = 1024  # calls with different attributes that are kept compiled, per op
+_MOST = 64  # calls with different attributes that are kept compiled, per op: a megabyte each
 _DTYPES = {"bfloat16": np.dtype(jax.numpy.bfloat16)}  # NumPy itself has none
 
 
@@ -70,7 +70,12 @@ class Handle:
         define(op)
         self.op = op
         self.n_inputs = len(op.signature.inputs)
-        self.kept = sum(1 << bit for bit, s in enumerate(op.signature.outputs) if s.kept)
+        # What the gradient rule reads must be made, though nobody else may want it.
+        self.asked = sum(
+            1 << bit
+            for bit, s in enumerate(op.signature.outputs)
+            if s.kept or s.name in op.gradient_names
+        )
         self.calls: dict[Any, Call] = {}
         self.known: dict[Any, Call] = {}  # by the keywords as they were written
         self.plain: Call | None = None  # without any
@@ -79,6 +84,8 @@ class Handle:
         """The call with these checked attributes that makes these results."""
         key = (mask, *map(repr, attributes.values()))  # 0.0 and -0.0 are equal, but not the same
         if len(self.calls) > _MOST:
+            for old in list(self.calls.values()):
+                old.compiled.clear_cache()
             self.calls.clear()
             self.known.clear()
         return self.calls.get(key) or self.calls.setdefault(key, Call(self, attributes, mask))

@@ -61,7 +61,7 @@ def _jvp(
     if not moving or not any(map(_is_float, call.made)):
         results = primitive.bind(*primals, call=call)
         return results, [ad.Zero(jax.typeof(r).to_tangent_aval()) for r in results]
-    full = call.handle.call(call.attributes, call.mask | call.handle.kept)
+    full = call.handle.call(call.attributes, call.mask | call.handle.asked)
     made = primitive.bind(*primals, call=full)
     known = dict(zip([spec.name for spec in full.made], made, strict=True))
     results = [known[spec.name] for spec in call.made]
@@ -83,11 +83,13 @@ def _transpose(arriving: Sequence[Any], *arguments: Any, rule: Linear) -> list[A
         return [None] * n_saved + [ad.Zero(target.aval) for target in targets]
     d_outputs = {s.name: one for s, one in zip(rule.shown, arriving, strict=True)}
     _check_kept(rule, d_outputs)
-    known = dict(zip(rule.saved, arguments, strict=False)) | dict(rule.call.attributes)
+    # What JAX kept of NumPy's arrays, and what arrives, may still be NumPy's.
+    saved = [jnp.asarray(array) for array in arguments[:n_saved]]
+    known = dict(zip(rule.saved, saved, strict=True)) | dict(rule.call.attributes)
     known["needs"] = tuple(f"d_{name}" for name in rule.needs)
     for name, kind in rule.types.items():
         if f"d_{name}" in op.gradient_names:
-            known[f"d_{name}"] = _instantiate(d_outputs.get(name, ad.Zero(kind)))
+            known[f"d_{name}"] = jnp.asarray(_instantiate(d_outputs.get(name, ad.Zero(kind))))
     gradients = op.differentiate(known)
     names = [spec.name for spec in rule.call.inputs if _is_float(spec)]
     if len(gradients) != len(names):

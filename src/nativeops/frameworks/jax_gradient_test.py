@@ -11,6 +11,7 @@ import pytest
 
 from nativeops import pairwise_l1, pairwise_lp, registry
 from nativeops.errors import GradientError
+from nativeops.frameworks import jax_call
 from nativeops.testing.arrays_jax import enabled_64_bits
 
 # The ops of tests/example_ops use what the built-in ones do not: kept results, integers, no axes.
@@ -236,3 +237,23 @@ def test_second_derivatives_through_kept_results_say_that_there_are_none():
 def test_forward_derivatives_say_that_there_are_none(forward):
     with pytest.raises(GradientError, match=FORWARD):
         forward(lambda x: pairwise_l1(x, Y))
+
+
+def test_what_flows_back_and_what_is_kept_may_be_numpys():
+    x, y, d_out = random(5, 7), random(6, 7), random(5, 6)
+    expected = jax.vjp(pairwise_l1, x, y)[1](d_out)
+    for found in (
+        jax.vjp(pairwise_l1, x, y)[1](np.asarray(d_out)),
+        jax.vjp(pairwise_l1, np.asarray(x), np.asarray(y))[1](d_out),
+    ):
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_programs_of_old_attributes_are_given_up(monkeypatch):
+    monkeypatch.setattr(jax_call, "_MOST", 4)
+    x, handle = random(3, 2), pairwise_lp.handles["jax"]
+    for i in range(20):
+        pairwise_lp(x, x, p=2.0 + i / 8)
+    assert len(handle.calls) <= 5
+    assert len(handle.known) <= 5

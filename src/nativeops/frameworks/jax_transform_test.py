@@ -196,3 +196,15 @@ def test_saved_programs_say_what_they_lack(tmp_path):
     said = load(tmp_path, renamed, X, Y)
     assert "pairwise_l0: is not a known op" in said
     assert 'nativeops.frameworks.load("jax")' in said
+
+
+def test_vmap_does_not_let_the_mapped_axis_stand_in_for_a_missing_one():
+    x, y = random(3, 7), random(6, 7)
+    for call in (
+        lambda: jax.vmap(pairwise_l1)(x, x),
+        lambda: jax.vmap(pairwise_l1, (0, None))(x, y),
+        lambda: jax.jit(jax.vmap(pairwise_l1))(x, random(3, 6, 7)),
+        lambda: jax.vmap(jax.vmap(pairwise_l1))(random(2, 3, 7), random(2, 3, 7)),
+    ):
+        with pytest.raises(ShapeError):
+            call()

@@ -13,12 +13,21 @@ from nativeops.frameworks.jax_primitive import bind, primitive
 
 
 def _rule(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[list[Any], list[int]]:
+    # The mapped axis must not stand in for a named one that an item lacks.
+    call.solve([_item(a, d) for a, d in zip(arrays, dims, strict=True)])
     moved = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(arrays, dims, strict=True)]
     mapped = [dim is not None for dim in dims]
     takes = [spec.batch for spec, is_mapped in zip(call.inputs, mapped, strict=True) if is_mapped]
     folds = all(takes) and all(spec.batch for spec in call.made)
     results = (_fold if folds else _loop)(call, moved, mapped)
     return results, [0] * len(results)
+
+
+def _item(array: Any, dim: int | None) -> Any:
+    """What one item is to the mapped function."""
+    aval = jax.typeof(array)
+    shape = tuple(size for axis, size in enumerate(aval.shape) if axis != dim)
+    return jax.ShapeDtypeStruct(shape, aval.dtype)
 
 
 def _fold(call: Call, arrays: Sequence[Any], mapped: Sequence[bool]) -> list[Any]:

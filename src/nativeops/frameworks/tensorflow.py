@@ -14,9 +14,10 @@ from tensorflow.python.eager import context, core
 from tensorflow.python.framework import ops as graphs
 
 from nativeops.call import Op, given
+from nativeops.frameworks.tensorflow_call import Call
 from nativeops.frameworks.tensorflow_errors import check_dense, explain, unfit
 from nativeops.frameworks.tensorflow_gradient import Gradient, connect_gradient
-from nativeops.frameworks.tensorflow_handle import Call, Handle
+from nativeops.frameworks.tensorflow_handle import Handle
 from nativeops.frameworks.tensorflow_pfor import connect_pfor
 from nativeops.library import extension
 from nativeops.registry import ops
@@ -73,7 +74,8 @@ class TensorFlow:
                     break
             here = context._context or context.context()
             if not here._thread_local_data.is_eager:
-                outputs = _build(handle, inputs, call)
+                made = handle.build_recorded(inputs, call)[0].outputs
+                outputs = made if len(made) > 1 else made[0]
             elif _no_tape() or not _possible_gradients(inputs):
                 outputs = _execute(here, handle.name, None, *inputs, *call.words)
             else:
@@ -88,17 +90,6 @@ def _tensors(op: Op[Any], arrays: Sequence[Any]) -> Sequence[Any]:
     check_dense(op, arrays)
     given(op, framework, arrays)
     return [tf.convert_to_tensor(array) for array in arrays]
-
-
-def _build(handle: Handle, inputs: Sequence[Any], call: Call) -> Any:
-    """The outputs of a new node in the graph."""
-    recorded = not _no_tape() and _possible_gradients(inputs)
-    mask = call.mask | handle.gradient.mask if recorded else call.mask
-    node = handle.build(inputs, call, mask)
-    outputs = node.outputs
-    if recorded:
-        handle.gradient.record(node.inputs, outputs, call.attributes)
-    return outputs if len(outputs) > 1 else outputs[0]
 
 
 def _execute_recorded(here: Any, handle: Handle, inputs: Sequence[Any], call: Call) -> Any:

@@ -214,3 +214,26 @@ def test_constant_results_pass_stop_gradient():
             out = pairwise_l1(x, y)
         total = tf.reduce_sum(x) + tf.reduce_sum(tf.stop_gradient(inner.gradient(out, x)))
     assert_all_close([tape.gradient(total, x)], [tf.ones_like(x)])
+
+
+def test_mapped_ops_are_recorded_by_tapes_inside_of_functions():
+    x, y = random(4, 5, 7), random(6, 7)
+
+    def gradients(function):
+        with tf.GradientTape() as tape:
+            tape.watch([x, y])
+            mapped = tf.vectorized_map(lambda a: function(a, y) + tf.reduce_sum(a), x)
+            loss = tf.reduce_sum(tf.sin(mapped))
+        return tape.gradient(loss, [x, y])
+
+    expected = gradients(composed_l1)
+    for found in (gradients(pairwise_l1), tf.function(lambda: gradients(pairwise_l1))()):
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_attributes_whose_texts_are_rounded_are_told_apart():
+    x, y = tf.cast(random(5, 7), tf.float64), tf.cast(random(6, 7), tf.float64)
+    pairwise_lp(x, y, p=np.array(1.000000001))
+    found = pairwise_lp(x, y, p=np.array(1.0))
+    np.testing.assert_array_equal(found, pairwise_lp(x, y, p=1.0))

@@ -6,29 +6,24 @@ output that it does not make has the shape [0].
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import op_def_library, ops
 from tensorflow.python.ops import control_flow_util
 
 from nativeops.call import Op
 from nativeops.errors import DeviceError, message
+from nativeops.frameworks.tensorflow_call import Call, key_of, text_of, value_of
 from nativeops.library import define, extension
 
 if TYPE_CHECKING:
     from nativeops.frameworks.tensorflow_gradient import Gradient
 
+_no_tape = pywrap_tfe.TFE_Py_TapeSetIsEmpty
+_possible_gradients = pywrap_tfe.TFE_Py_TapeSetPossibleGradientTypes
 _MOST_CALLS = 256  # ways of writing the attributes that are remembered
-
-
-class Call(NamedTuple):
-    """What a caller wants beside the arrays."""
-
-    attributes: Mapping[str, Any]
-    texts: tuple[str, ...]  # the attributes as a node has them
-    mask: int  # the outputs to make
-    words: tuple[Any, ...]  # names and values of a node's attributes
 
 
 class Handle:
@@ -58,9 +53,10 @@ class Handle:
         """The arrays in order, and the rest."""
         key = None
         if len(args) == self.n_inputs:
-            key = repr(kwargs) if kwargs else ""
-            if key in self.calls:
-                return args, self.calls[key]
+            key = key_of(kwargs)
+            known = None if key is None else self.calls.get(key)
+            if known is not None:
+                return args, known
         declared, want = self.op.split_want(kwargs)
         arrays, attributes = self.op.bind(args, declared)
         call = self.call(attributes, self.op.wanted(want))
@@ -72,7 +68,7 @@ class Handle:
 
     def call(self, attributes: Mapping[str, Any], mask: int) -> Call:
         """A call with these attributes that makes these outputs."""
-        texts = tuple(f"{name}={_text(value)}" for name, value in attributes.items())
+        texts = tuple(f"{name}={text_of(value)}" for name, value in attributes.items())
         return Call(attributes, texts, mask, self.words(texts, mask))
 
     def words(self, texts: tuple[str, ...], mask: int) -> tuple[Any, ...]:
@@ -85,10 +81,19 @@ class Handle:
         texts = [text.decode() for text in node.get_attr("attributes")]
         found = dict(text.split("=", 1) for text in texts)
         attributes = {
-            spec.name: _value(spec.type, found[spec.name]) if spec.name in found else spec.default
+            spec.name: value_of(spec.type, found[spec.name]) if spec.name in found else spec.default
             for spec in self.op.signature.attributes
         }
         return self.call(attributes, int(node.get_attr("want")))
+
+    def build_recorded(self, inputs: Sequence[Any], call: Call) -> tuple[Any, int]:
+        """A new node in the graph, which tapes know of, and the mask of the outputs it makes."""
+        recorded = not _no_tape() and _possible_gradients(inputs)
+        mask = call.mask | self.gradient.mask if recorded else call.mask
+        node = self.build(inputs, call, mask)
+        if recorded:
+            self.gradient.record(node.inputs, node.outputs, call.attributes)
+        return node, mask
 
     def build(self, inputs: Sequence[Any], call: Call, mask: int) -> Any:
         """A new node in the graph."""
@@ -133,11 +138,3 @@ def set_shapes(outputs: Sequence[Any], shapes: Sequence[Any], mask: int) -> None
     for bit, (output, shape) in enumerate(zip(outputs, shapes, strict=True)):
         if mask >> bit & 1:
             output.set_shape(shape)
-
-
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def _value(kind: type, text: str) -> Any:
-    return text == "1" if kind is bool else kind(text)

@@ -42,7 +42,7 @@ def _vectorise(handle: "Handle", given: Any) -> list[Any]:
             tensor = tf.expand_dims(tensor, 1)
         tensors.append(tensor)
     call = handle.read(given.op)
-    node = handle.build(tensors, call, call.mask)
+    node, mask = handle.build_recorded(tensors, call)
     # An output that was not made is the same empty tensor for all items.
-    made = [bool(call.mask >> bit & 1) for bit in range(len(node.outputs))]
+    made = [bool(mask >> bit & 1) for bit in range(len(node.outputs))]
     return [pfor.wrap(output, each) for output, each in zip(node.outputs, made, strict=True)]

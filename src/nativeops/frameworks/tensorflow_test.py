@@ -277,3 +277,20 @@ def test_import_of_the_package_imports_no_framework_and_the_adapter_starts_no_de
     code += "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],"
     code += " [tf.config.LogicalDeviceConfiguration()] * 2)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+SMALL = """
+import numpy as np
+import tensorflow as tf
+from nativeops import pairwise_l1
+x, y = np.full((4000, 8), 1e-40, np.float32), np.zeros((1000, 8), np.float32)
+for call in (lambda: pairwise_l1(tf.constant(x), tf.constant(y)), lambda: pairwise_l1(x, y)):
+    for _ in range(3):
+        print(*np.unique(np.asarray(call())))
+"""
+
+
+def test_small_numbers_are_not_flushed_by_threads_that_tensorflow_started():
+    command = [sys.executable, "-c", SMALL]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert out.split() == [str(np.float32(8) * np.float32(1e-40))] * 6

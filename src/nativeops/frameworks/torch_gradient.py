@@ -38,7 +38,12 @@ class Function:
         self.single = len(outputs) == 1
         self.selective = signature.selective
         self.kept = [bit for bit, spec in enumerate(signature.outputs) if spec.kept]
-        self.kept_mask = sum(1 << bit for bit in self.kept)
+        # What the rule reads must be made, though nobody else may want it.
+        self.read_mask = sum(
+            1 << bit
+            for bit, spec in enumerate(signature.outputs)
+            if spec.kept or (spec.optional and spec.name in op.gradient_names)
+        )
         saved = [name for name in op.gradient_names if name in inputs or name in outputs]
         self.pick_saved = _picker([*inputs, *outputs], saved)
         known = [*saved, *attributes, *(f"d_{name}" for name in outputs), "needs"]
@@ -56,8 +61,8 @@ class Function:
 
     def forward(self, ctx: Any, compute: Any, *values: Any) -> Any:
         """Compute, and keep what the gradient rule asks for."""
-        if self.kept:
-            values = (*values[:-1], values[-1] | self.kept_mask)
+        if self.read_mask:
+            values = (*values[:-1], values[-1] | self.read_mask)
         if _transforms_active():
             # Without this the inner level of a second `grad` would see constants.
             with torch.enable_grad():

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "nativeops/devices/cpu/floating.h"
+
 namespace nativeops::cpu {
 namespace {
 
@@ -74,6 +76,7 @@ class Pool {
 
  private:
   void serve() {
+    const ExactSmallNumbers exact;
     inside = true;
     uint64_t seen = 0;
     for (;;) {

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declarations that are unusual, and right: what they compute, and what they are called."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from nativeops import registry
+from nativeops.declare import Array, Float, Float32, op
+
+OPS = """
+#pragma once
+#include "nativeops/devices/kernel.h"
+
+namespace nativeops {
+
+inline void total(Device& dev, In<float, 2> x, Out<float, 1> out) {
+  for_each(dev, out, [=] KERNEL(int64_t i) {
+    float sum = 0;
+    for (int64_t b = 0; b < x.size(0); ++b) sum += x(b, i);
+    out(i) = sum;
+  });
+}
+
+template <class T>
+void halves(Device& dev, In<T, 1> x, Out<T, 1> low, Out<T, 1> high) {
+  if (low) for_each(dev, low, [=] KERNEL(int64_t i) { low(i) = T(Accum<T>(x(i)) / 2); });
+  if (high) for_each(dev, high, [=] KERNEL(int64_t i) { high(i) = T(Accum<T>(x(i)) * 3); });
+}
+
+}  // namespace nativeops
+"""
+
+
+@pytest.fixture
+def header(tmp_path: Path) -> Path:
+    path = tmp_path / "unusual.h"
+    path.write_text(OPS)
+    return path
+
+
+def test_leading_axes_are_summed_up_also_where_they_do_not_fold(header: Path) -> None:
+    @op(kernel=str(header))
+    def total(x: Float32[Array, "*b n"]) -> Float32[Array, "n"]:
+        """The sum over all leading axes: ``out[i] = Σ_b x[b, i]``."""
+        return x.reshape(-1, x.shape[-1]).sum(0)
+
+    x = np.arange(4 * 3 * 2 * 5, dtype=np.float32).reshape(4, 3, 2, 5)
+    for array in (x, x[::2], x[:, ::2], x[:, :, 1:], x.swapaxes(0, 2), x[:, ::-1], x[0, 0]):
+        assert total(array).tolist() == total.reference(array).tolist()
+    assert total(x[:0]).tolist() == [0] * 5
+
+
+class Halves(NamedTuple):
+    low: Float[Array, "n"] | None
+    high: Float[Array, "n"] | None
+
+
+def declare_halves(header: Path):
+    registry._OPS.pop("halves", None)  # each test has a header of its own
+
+    @op(kernel=str(header))
+    def halves(x: Float[Array, "n"]) -> Halves:
+        """``low[i] = x[i] / 2`` and ``high[i] = 3 x[i]``."""
+        return Halves(x / 2, x * 3)
+
+    @halves.gradient
+    def _(x, high, d_low, d_high):
+        # A rule that reads a result, which a caller may have left out.
+        return d_low * (high / (6 * x)) + 3 * d_high
+
+    return halves
+
+
+def test_postponed_annotations_give_all_results(header: Path) -> None:
+    result = declare_halves(header)(np.array([2.0]))
+    assert (result.low, result.high) == ([1.0], [6.0])
+
+
+def test_rule_may_read_a_result_that_was_left_out_in_torch(header: Path) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([2.0, 4.0], requires_grad=True)
+    result = declare_halves(header).only(["low"])(x)
+    result.low.sum().backward()
+    assert (result.high, x.grad.tolist()) == (None, [0.5, 0.5])
+
+
+def test_rule_may_read_a_result_that_was_left_out_in_jax(header: Path) -> None:
+    jax = pytest.importorskip("jax")
+    halves = declare_halves(header)
+    gradient = jax.grad(lambda x: halves.only(["low"])(x).low.sum())
+    assert gradient(jax.numpy.array([2.0, 4.0])).tolist() == [0.5, 0.5]
+
+
+def test_rule_may_read_a_result_that_was_left_out_in_tensorflow(header: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    x, halves = tf.constant([2.0, 4.0]), declare_halves(header)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        low = halves.only(["low"])(x).low
+    assert tape.gradient(low, x).numpy().tolist() == [0.5, 0.5]
+
+
+def test_name_must_be_one_that_every_framework_takes(header: Path) -> None:
+    with pytest.raises(TypeError, match="must be ASCII"):
+
+        @op(kernel=str(header))
+        def größe(x: Float[Array, "n"]) -> Float[Array, "n"]:
+            return x
+
+
+def test_rule_cannot_take_an_argument_for_what_is_needed(header: Path) -> None:
+    @op(kernel=str(header))
+    def greedy(x: Float[Array, "n"], *, needs: float = 1.0) -> Float[Array, "n"]:
+        return x * needs
+
+    with pytest.raises(TypeError, match="`needs` is what a gradient rule calls"):
+        greedy.gradient(lambda d_out, needs: d_out * needs)
+
+
+DECLARED = """
+from nativeops.declare import Array, Float, op
+MODES = frozenset({"a", "b", "c"})
+@op(kernel="kept.h")
+def kept(x: Float[Array, "n"]) -> Float[Array, "n"]:
+    return x
+@kept.gradient
+def _(d_out):
+    return d_out if MODES else None
+"""
+
+
+def in_process(folder: Path, code: str, seed: int = 0) -> str:
+    variables = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_saved_name_is_the_same_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "kept.py").write_text(DECLARED)
+    (tmp_path / "kept.h").write_text("")
+    keys = {in_process(tmp_path, "import kept; print(kept.kept.key)", seed) for seed in (1, 2, 3)}
+    assert len(keys) == 1
+
+
+def test_pickled_op_is_declared_where_it_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "kept.py").write_text(DECLARED)
+    (tmp_path / "kept.h").write_text("")
+    dump = "import kept, pickle; print(pickle.dumps(kept.kept).hex())"
+    dumped = in_process(tmp_path, dump)
+    load = f"import pickle; print(pickle.loads(bytes.fromhex('{dumped}')).name)"
+    assert in_process(tmp_path, load) == "kept"
