@@ -74,7 +74,7 @@ class Op(Generic[F]):
         tuple of ``d_<input>`` that are wanted. It returns one gradient per float input, in order;
         None where one is not wanted.
         """
-        if any(s.name == "needs" for s in (*self.signature.inputs, *self.signature.attributes)):
+        if "needs" in self.__signature__.parameters:
             text = "`needs` is what a gradient rule calls the gradients that are wanted."
             raise ArgumentError(message(self.name, text, hint="rename the argument."))
         for spec in self.signature.outputs:

@@ -103,7 +103,9 @@ def _version(command: tuple[str, ...]) -> str:
 
 def run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     """Run a compiler, whose texts are to be in English."""
-    environment = {**os.environ, "LC_ALL": "C"}
+    # What is preloaded into this process, as a sanitizer is, does not work in every compiler.
+    kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    environment = {**kept, "LC_ALL": "C"}
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", env=environment, check=False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MOST = 5  # complaints that are shown
-_PLACE = re.compile(r"^(?:In file included from |\s+from )?([^\s:(][^:(]*)[:(](\d+)[):](?:(\d+):)?")
+_PLACE = re.compile(r"^(?:In file included from |\s+from )?(\S.*?)[:(](\d+)[):](?:(\d+):)?")
 _ERROR = re.compile(r"(?:fatal )?error(?: #[\w-]+)?: (.*)$")
 _DIAGNOSTIC = re.compile(r"(?:error|warning|note|remark)(?: #[\w-]+)?: ")
 _AGREEMENT = re.compile(r"(the kernel `.*)$")  # of the static_assert that glue.py writes

@@ -117,24 +117,27 @@ def test_the_cache_is_bounded_and_forgets_the_oldest(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NATIVEOPS_CACHE_SIZE", "1")
+    a, b, c, d = (f"{letter}-0123456789abcdef.so" for letter in "abcd")
 
     def make(path: Path) -> None:
         path.write_bytes(b"x" * 400_000)
 
-    for name in ("a.so", "b.so"):
+    for name in (a, b):
         cache.kept(name, make)
     now = time.time()
-    os.utime(kept / "a.so", (now - 20, now - 20))
-    os.utime(kept / "b.so", (now - 10, now - 10))
-    cache.kept("a.so", make)  # used again, so that b is the oldest
+    os.utime(kept / a, (now - 20, now - 20))
+    os.utime(kept / b, (now - 10, now - 10))
+    cache.kept(a, make)  # used again, so that b is the oldest
     abandoned = kept / ".building-dead"
     abandoned.mkdir()
     os.utime(abandoned, (now - 7200, now - 7200))
-    cache.kept("c.so", make)
-    assert [path.name for path in sorted(kept.iterdir())] == ["a.so", "c.so"]
+    (kept / "libothers.so").write_bytes(b"x" * 4_000_000)  # not ours to remove
+    cache.kept(c, make)
+    assert [path.name for path in sorted(kept.iterdir())] == [a, c, "libothers.so"]
     monkeypatch.setenv("NATIVEOPS_CACHE_SIZE", "0")
-    cache.kept("d.so", make)
-    assert [path.name for path in kept.iterdir()] == ["d.so"], "the newest always stays"
+    cache.kept(d, make)
+    left = sorted(path.name for path in kept.iterdir())
+    assert left == [d, "libothers.so"], "the newest always stays"
 
 
 def test_a_size_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

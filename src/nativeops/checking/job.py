@@ -108,6 +108,7 @@ class Job:
 
     def _environment(self, log: Path) -> dict[str, str]:
         own = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+        own.pop("NATIVEOPS_DISABLE_JIT", None)  # to check a kernel is to compile it
         if self.aspect in PRELOAD:
             libraries = [library(name) for name in PRELOAD[self.aspect]]
             own["LD_PRELOAD"] = " ".join(filter(None, libraries))
@@ -155,8 +156,12 @@ def missing_tool(aspect: str) -> str:
     absent = [name for name in PRELOAD.get(aspect, ()) if not library(name)]
     if absent:
         return f"{cpp_compiler()[0]} has no {absent[0]}: install it"
-    if aspect == "races" and not shutil.which("setarch"):
-        return "`setarch` was not found: install util-linux"
+    if aspect == "races":
+        if not shutil.which("setarch"):
+            return "`setarch` was not found: install util-linux"
+        tried = subprocess.run(["setarch", "-R", "true"], capture_output=True, check=False)
+        if tried.returncode:  # as in a container that may not change how memory is placed
+            return f"`setarch -R` is refused here: {tried.stderr.decode().strip()}"
     return ""
 
 

@@ -15,7 +15,7 @@ from nativeops.glue import kernel_source
 
 INCLUDE = Path(__file__).resolve().parent.parent.parent
 FLAGS = ["-std=c++17", "-fsyntax-only", "-Wconversion", "-Wno-float-conversion"]
-PLACE = re.compile(r"^(/[^\s:]+):(\d+):")
+PLACE = re.compile(r"^(/.+?):(\d+):")
 NARROW = re.compile(
     r"warning: (conversion from .*\b(?:int64_t|long)\b.* to .*\b(?:int|unsigned|short)\b.*)"
     r" may change value|warning: implicit (conversion) loses integer precision"

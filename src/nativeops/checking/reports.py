@@ -8,10 +8,10 @@ from typing import NamedTuple
 from nativeops.checking.finding import Finding, found
 from nativeops.checking.source import Place
 
-FRAME = re.compile(r"^ +#\d+ .*? (/[^\s:]+):(\d+)", re.M)
+FRAME = re.compile(r"^ +#\d+ .*? (/.+?):(\d+)", re.M)
 ACCESS = re.compile(r"^ {2}(?:Previous )?(?:atomic )?(read|write) of size", re.M | re.I)
-COMPILER = re.compile(r"(/[^\s:()]+):(\d+)(?::\d+)?: error: (.*)")
-RUNTIME = re.compile(r"^(/[^\s:]+):(\d+):\d+: runtime error: (.*)$", re.M)
+COMPILER = re.compile(r"(/.+?):(\d+)(?::\d+)?: error: (.*)")
+RUNTIME = re.compile(r"^(/.+?):(\d+):\d+: runtime error: (.*)$", re.M)
 BARRIER = re.compile(r"(divergent barrier|barrier not reached by all)[^\n]*")
 
 

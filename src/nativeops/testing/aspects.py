@@ -79,7 +79,7 @@ def check_optional(case: "Case", first: Results) -> None:
 
 def check_out(case: "Case", first: Results) -> None:
     """A result written into a given array, with or without gaps, touches nothing else."""
-    if len(case.op.signature.outputs) > 1:
+    if len(case.op.signature.outputs) > 1 or "out" in case.given:
         return
     [(spec, expected)] = first
     for step in (1, 2):
@@ -89,6 +89,7 @@ def check_out(case: "Case", first: Results) -> None:
         inside = (slice(2, -2, step),) * expected.ndim
         out = whole[inside] if expected.ndim else whole
         given = case.op(**case.given, out=out)
+        given = given[0] if case.op.result else given
         assert given is out, "`out` was given, but another array was returned"
         assert_same(out, expected, f"`{spec.name}` in a given `out`")
         out[...] = np.frombuffer(bytes([CANARY] * dtype.itemsize), dtype)[0]
