@@ -45,6 +45,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     ("name", "reason"),
     [
         ("2nd", "is no name"),
+        ("op", "is the name of"),
+        ("signal", "is the name of"),
         ("with-dash", "is no name"),
         ("CamelCase", "is no name"),
         ("../up", "is no name"),

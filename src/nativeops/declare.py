@@ -162,7 +162,7 @@ def read(reference: Callable[..., Any]) -> Signature:
 
 def _check_known(name: str, inputs: list[ArraySpec], attributes: list[AttributeSpec]) -> None:
     known = {axis.name for spec in inputs for axis in spec.axes}
-    known |= {spec.name for spec in attributes}
+    known |= {spec.name for spec in attributes if spec.type in (int, bool)}
     for spec in inputs:
         for axis in spec.axes:
             for unknown in sorted(axis.names() - known):

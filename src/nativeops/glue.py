@@ -72,7 +72,7 @@ TUNED = {
 
 def defines(header: Path, name: str) -> bool:
     """Whether a header has a kernel of that name."""
-    return f"void {name}(" in header.read_text()
+    return f"void {name}(" in header.read_text(encoding="utf-8", errors="replace")
 
 
 def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> str:

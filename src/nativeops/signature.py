@@ -152,7 +152,7 @@ class Signature:
     def unknown(self) -> str:
         """An axis of an output whose size nothing determines; empty if all is well."""
         known = {name for spec in self.inputs for axis in spec.axes for name in axis.names()}
-        known |= {spec.name for spec in self.attributes}
+        known |= {spec.name for spec in self.attributes if spec.type in (int, bool)}
         needed = {name for spec in self.outputs for axis in spec.axes for name in axis.names()}
         return min(needed - known, default="")
 

@@ -114,9 +114,11 @@ class Large:
     def possible(self) -> bool:
         """Whether such arguments exist, small and large."""
         filled = all(value is not None for value in self.values.values())
-        return filled and all(
-            fits(self.op, self.known(n), self.attributes) for n in (*SMALL, self.largest)
-        )
+        sizes = (*SMALL, self.largest)
+        if not filled or not all(fits(self.op, self.known(n), self.attributes) for n in sizes):
+            return False
+        made = self.op.signature.outputs
+        return all(0 not in self.shape(spec, n) for spec in made for n in sizes)
 
     def shape(self, spec: ArraySpec, n: int) -> tuple[int, ...]:
         """The shape of an array."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from nativeops.call import Op
 from nativeops.errors import ArgumentError, message
+from nativeops.identity import kernel_files
 from nativeops.registry import ops
 
 
@@ -76,7 +77,7 @@ def rule(op: Op[Any]) -> Place:
 
 def kernel(op: Op[Any]) -> Place:
     """Where the kernel of an op begins."""
-    lines = op.kernel.read_text().splitlines() if op.kernel.exists() else []
+    lines = op.kernel.read_text(errors="replace").splitlines() if op.kernel.exists() else []
     for number, line in enumerate(lines, 1):
         if re.search(rf"\bvoid\s+{op.name}\s*\(", line):
             return Place(str(op.kernel), number)
@@ -84,6 +85,5 @@ def kernel(op: Op[Any]) -> Place:
 
 
 def own_files(op: Op[Any]) -> list[str]:
-    """The files that a report may point to: the declaration, and the headers beside the kernel."""
-    headers = sorted(op.kernel.parent.glob("*.h"))
-    return [str(declared_in(op)), *(str(path) for path in headers)]
+    """The files that a report may point to: the declaration, and those of the kernel."""
+    return [str(declared_in(op)), *(str(path) for path in kernel_files(op.kernel))]

@@ -3,6 +3,7 @@
 
 import keyword
 import re
+import sys
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +16,10 @@ from nativeops.registry import ops
 
 ENDINGS = (".py", ".h", "_test.py")
 LONGEST = 30  # so that the lines of the files stay within their width
+# What the files of an op import, or a test of them runs.
+USED = frozenset(
+    ["op", "np", "numpy", "nativeops", "pytest", "check", "transpose", "torch", "jax", "tensorflow"]
+)
 # What a kernel could not be called, although Python would let it.
 CPP_WORDS = re.compile(
     "auto|bool|case|catch|char|const|constexpr|default|delete|do|double|enum|explicit|extern|false"
@@ -75,6 +80,8 @@ def wrong_name(name: str) -> str:
         return f"`{name}` is longer than {LONGEST} characters."
     if keyword.iskeyword(name) or keyword.issoftkeyword(name) or CPP_WORDS.fullmatch(name):
         return f"`{name}` is a word of Python or C++."
+    if name in sys.stdlib_module_names or name in USED:
+        return f"`{name}` is the name of a module, or of something that an op's files use."
     if name.endswith(("_test", "_bench", "_cpu", "_cuda", "_grad")):
         ending = name.rpartition("_")[2]
         return f"names that end in `_{ending}` are taken by the files that belong to an op."

@@ -115,7 +115,9 @@ def _sizes(op: Op[Any], good: Values) -> Iterator[Description]:
                 seen[name] = spec.name
                 continue
             words = [f"`{spec.name}`", f"`{axis}`", str(size), str(size + 1)]
-            words += [f"`{seen[name]}`"] if name else []
+            # A size that an attribute tells is compared with that.
+            told = {attribute.name for attribute in op.signature.attributes}
+            words += [f"`{seen[name]}`"] if name and name not in told else []
             changed = {spec.name: _longer(array, at)}
             yield f"axis `{axis}` of `{spec.name}` is longer", ShapeError, words, changed
 
