@@ -157,6 +157,8 @@ def core_ops(tmp_path_factory) -> list[int]:
 class InCore:
     """What the extension asks an op for."""
 
+    result = None  # one array
+
     def __init__(self, number: int) -> None:
         self.id = number
 

@@ -17,9 +17,8 @@ from nativeops.registry import ops
 ENDINGS = (".py", ".h", "_test.py")
 LONGEST = 30  # so that the lines of the files stay within their width
 # What the files of an op import, or a test of them runs.
-USED = frozenset(
-    ["op", "np", "numpy", "nativeops", "pytest", "check", "transpose", "torch", "jax", "tensorflow"]
-)
+USED = {"op", "np", "numpy", "nativeops", "pytest", "check", "transpose"}
+USED |= {"torch", "jax", "tensorflow"}
 # What a kernel could not be called, although Python would let it.
 CPP_WORDS = re.compile(
     "auto|bool|case|catch|char|const|constexpr|default|delete|do|double|enum|explicit|extern|false"
