@@ -13,12 +13,10 @@ import nativeops
 
 ROOT = Path(__file__).resolve().parent.parent
 
-TIMED = """
-import numpy, sys, time
+IMPORT = """
+import numpy, sys
 before = set(sys.modules)
-start = time.perf_counter()
 import nativeops
-print(time.perf_counter() - start)
 print(*{name.partition(".")[0] for name in set(sys.modules) - before})
 """
 
@@ -51,20 +49,11 @@ WRONG = {
 }
 
 
-def fresh_import() -> tuple[float, set[str]]:
-    done = subprocess.run([sys.executable, "-c", TIMED], capture_output=True, text=True, check=True)
-    seconds, modules = done.stdout.splitlines()
-    return float(seconds), set(modules.split())
-
-
 def test_import_brings_nothing_but_numpy_and_the_standard_library() -> None:
-    _, modules = fresh_import()
-    assert modules - sys.stdlib_module_names == {"nativeops"}
-
-
-def test_import_costs_at_most_a_tenth_of_a_second_beyond_numpy() -> None:
-    # The fastest of several: other programs on the machine only ever make it slower.
-    assert min(fresh_import()[0] for _ in range(5)) <= 0.1
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) - sys.stdlib_module_names == {"nativeops"}
 
 
 def test_package_tells_its_version() -> None:

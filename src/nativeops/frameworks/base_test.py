@@ -3,7 +3,6 @@
 
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -145,41 +144,3 @@ def test_a_numpy_call_imports_no_framework() -> None:
     command = [sys.executable, "-c", NO_FRAMEWORK]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_finding_the_framework_costs_at_most_half_a_microsecond() -> None:
-    """The call of an op whose adapter does nothing, against the call of a method that does nothing.
-
-    The best of many rounds: other programs on the machine only ever make it slower.
-    """
-    from nativeops.call import Op
-    from nativeops.frameworks import ENTRIES
-
-    class Array(np.ndarray):
-        pass
-
-    class Plain:
-        def __call__(self, *args, **kwargs):
-            return nothing(self, args, kwargs)
-
-    def nothing(op, args, kwargs):
-        return None
-
-    op = Op(pairwise_l1.reference, pairwise_l1.signature, pairwise_l1.kernel, "float32")
-    x, plain = np.zeros((2, 2)).view(Array), Plain()
-    ENTRIES[Array] = nothing
-    try:
-        best = [best_time(lambda: op(x, x)) - best_time(lambda: plain(x, x)) for _ in range(5)]
-    finally:
-        del ENTRIES[Array]
-    assert min(best) <= 0.5e-6
-
-
-def best_time(call, calls=2000, rounds=20):
-    def once():
-        started = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - started) / calls
-
-    return min(once() for _ in range(rounds))
