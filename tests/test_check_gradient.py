@@ -10,9 +10,14 @@ from nativeops.checking.finding import Finding, Unchecked
 from nativeops.declare import Array, Float, op
 
 
+@pytest.fixture(autouse=True)
+def _declared_here_alone(monkeypatch):
+    """What a test declares is gone after it: other tests ask for all ops."""
+    monkeypatch.setattr(registry, "_OPS", dict(registry._OPS))
+
+
 def findings(reference, rule) -> list[str]:
     """What the check finds; only references are computed, so that no kernel is needed."""
-    registry._OPS.pop(reference.__name__, None)
     declared = op(kernel="none_is_needed.h")(reference)
     declared.gradient(rule)
     return [step.bug for step in gradient.steps(declared) if isinstance(step, Finding)]
@@ -45,8 +50,6 @@ def test_rule_is_compared_with_slopes(rule, bug):
 
 
 def test_what_no_size_fits_is_said_to_be_unchecked():
-    registry._OPS.pop("shorter", None)
-
     @op(kernel="none_is_needed.h")
     def shorter(x: Float[Array, "n"]) -> Float[Array, "n-100"]:
         return x[100:]
@@ -56,8 +59,6 @@ def test_what_no_size_fits_is_said_to_be_unchecked():
 
 
 def test_large_sizes_leave_out_results_without_elements():
-    registry._OPS.pop("steps_of", None)
-
     @op(kernel="none_is_needed.h")
     def steps_of(x: Float[Array, "*b n"]) -> Float[Array, "*b n-1"]:
         return np.diff(x)
