@@ -7,7 +7,6 @@ the value the module that declares it. Such a module is imported when its op is 
 
 import importlib
 from functools import cache
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from nativeops.errors import ArgumentError, NativeOpsError, message

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What keeps these tests apart from the machine's own cache and settings."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from nativeops import cache, compilers, registry
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache and a temporary folder of our own, and no setting of whoever runs the tests."""
     for name in ("NATIVEOPS_DISABLE_JIT", "NATIVEOPS_CACHE_SIZE", "NATIVEOPS_DEBUG"):
         monkeypatch.delenv(name, raising=False)
@@ -18,8 +17,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("NATIVEOPS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path / "temporary"))
-    yield tmp_path / "cache"
-    registry._OPS.pop("scaled", None)
+    return tmp_path / "cache"
 
 
 @pytest.fixture
