@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from nativeops.testing.threads import check_first_calls
+
 
 def run(code, **environment):
     done = subprocess.run(
@@ -21,25 +23,8 @@ def run(code, **environment):
     return done.stdout
 
 
-FIRST = """
-import threading
-import jax, numpy, nativeops
-def work(make):
-    begin.wait()
-    x = make((3, 4))
-    results.append(float(nativeops.pairwise_l1(x, x + 1).sum()))
-begin, results = threading.Barrier(8), []
-threads = [threading.Thread(target=work, args=[m]) for m in [numpy.ones, jax.numpy.ones] * 4]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-assert results == [36.0] * 8, results
-"""
-
-
 def test_first_calls_may_come_from_several_threads():
-    run(FIRST)
+    check_first_calls("jax.numpy")
 
 
 LARGE = r"""

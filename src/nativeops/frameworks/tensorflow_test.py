@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,6 +14,7 @@ import nativeops
 from nativeops import pairwise_l1, pairwise_lp
 from nativeops.errors import AllocationError, ArgumentError, DtypeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
+from nativeops.testing.threads import check_first_calls, check_others_run
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_NUM_INTRAOP_THREADS="2", TF_NUM_INTEROP_THREADS="2")
 tf = pytest.importorskip("tensorflow")
@@ -232,43 +232,13 @@ def test_threads_may_call_at_once():
         assert np.array_equal(list(pool.map(work, range(8))), alone)
 
 
-FIRST = """
-import threading
-import numpy, nativeops, tensorflow
-def work(make):
-    begin.wait()
-    x = make((3, 4))
-    results.append(float(nativeops.pairwise_l1(x, x + 1).sum() if make is numpy.ones else
-        tensorflow.reduce_sum(nativeops.pairwise_l1(x, x + 1))))
-begin, results = threading.Barrier(8), []
-threads = [threading.Thread(target=work, args=[m]) for m in [numpy.ones, tensorflow.ones] * 4]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-assert results == [36.0] * 8, results
-"""
-
-
 def test_first_calls_may_come_from_several_threads():
-    subprocess.run([sys.executable, "-c", FIRST], check=True, timeout=300)
+    check_first_calls("tensorflow")
 
 
 def test_other_python_threads_run_during_an_op():
-    def work():
-        span.append(time.perf_counter())
-        pairwise_l1(x, x)
-        span.append(time.perf_counter())
-
     x = tf.ones((3000, 400), tf.float64)
-    span, seen = [], []
-    thread = threading.Thread(target=work)
-    thread.start()
-    while thread.is_alive():
-        seen.append(time.perf_counter())
-    during = [moment for moment in seen if span[0] <= moment <= span[1]]
-    longest = max(b - a for a, b in zip([span[0], *during], [*during, span[1]], strict=True))
-    assert longest < (span[1] - span[0]) / 2
+    check_others_run(lambda: pairwise_l1(x, x))
 
 
 def test_import_of_the_package_imports_no_framework_and_the_adapter_starts_no_device():

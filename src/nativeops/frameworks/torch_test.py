@@ -6,8 +6,6 @@ import io
 import pickle
 import subprocess
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,6 +18,7 @@ import nativeops
 from nativeops import pairwise_l1, pairwise_lp
 from nativeops.errors import AllocationError, ArgumentError, DeviceError, DtypeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
+from nativeops.testing.threads import check_first_calls, check_others_run
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
@@ -295,42 +294,13 @@ def test_threads_may_call_at_once():
         assert_close(list(pool.map(work, range(8))), alone, rtol=0, atol=0)
 
 
-FIRST = """
-import threading
-import numpy, nativeops, torch
-def work(make):
-    begin.wait()
-    x = make((3, 4))
-    results.append(float(nativeops.pairwise_l1(x, x + 1).sum()))
-begin, results = threading.Barrier(8), []
-threads = [threading.Thread(target=work, args=[m]) for m in [numpy.ones, torch.ones] * 4]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-assert results == [36.0] * 8, results
-"""
-
-
 def test_first_calls_may_come_from_several_threads():
-    subprocess.run([sys.executable, "-c", FIRST], check=True)
+    check_first_calls("torch")
 
 
 def test_other_python_threads_run_during_an_op():
-    def work():
-        span.append(time.perf_counter())
-        pairwise_l1(x, x)
-        span.append(time.perf_counter())
-
     x = torch.ones(3000, 400, dtype=torch.float64)
-    span, seen = [], []
-    thread = threading.Thread(target=work)
-    thread.start()
-    while thread.is_alive():
-        seen.append(time.perf_counter())
-    during = [moment for moment in seen if span[0] <= moment <= span[1]]
-    longest = max(b - a for a, b in zip([span[0], *during], [*during, span[1]], strict=True))
-    assert longest < (span[1] - span[0]) / 2
+    check_others_run(lambda: pairwise_l1(x, x))
 
 
 class FromWorkers(torch.utils.data.Dataset):
