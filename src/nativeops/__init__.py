@@ -4,10 +4,22 @@
 from nativeops import frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.library import get_num_threads, set_num_threads
+from nativeops.ops.gru import gru_layer
+from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
+from nativeops.ops.rnn import rnn_layer
 
-__all__ = ["NativeOpsError", "get_num_threads", "pairwise_l1", "pairwise_lp", "set_num_threads"]
+__all__ = [
+    "NativeOpsError",
+    "get_num_threads",
+    "gru_layer",
+    "lstm_layer",
+    "pairwise_l1",
+    "pairwise_lp",
+    "rnn_layer",
+    "set_num_threads",
+]
 
 
 def __getattr__(name: str) -> str:

@@ -195,7 +195,7 @@ class Op(Generic[F]):
         except TypeError as error:
             hint = f"the op is `{self.signature}`."
             raise ArgumentError(message(self.name, f"{error}.", hint=hint)) from None
-        arrays = [bound[spec.name] for spec in self.signature.inputs]
+        arrays = [bound.get(spec.name) for spec in self.signature.inputs]
         attributes = {
             spec.name: spec.check(self.name, bound.get(spec.name, spec.default))
             for spec in self.signature.attributes
@@ -221,7 +221,7 @@ class Op(Generic[F]):
         """Everything that can be said before a kernel runs."""
         solution = self.signature.solve(given, attributes)
         for array, device in zip(given, devices, strict=True):
-            if device != devices[0]:
+            if device != devices[0] and not array.absent:
                 text = f"`{given[0].name}` is on {devices[0]} but `{array.name}` is on {device}."
                 hint = f"move one of them, for example `{array.name}` to {devices[0]}."
                 raise DeviceError(message(self.name, text, given, hint))
@@ -270,13 +270,12 @@ def _find(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callab
 
 def given(op: Op[Any], framework: Framework, arrays: Sequence[Any]) -> list[Given]:
     """Describe the arrays of a call; whatever is no array of this framework is an error."""
-    specs = op.signature.inputs
     check_frameworks(op, arrays)
-    described = []
-    for spec, array in zip(specs, arrays, strict=True):
-        dtype, shape, _ = framework.describe(array)
-        described.append(Given(spec.name, dtype, tuple(shape), str(spec)))
-    return described
+    pairs = zip(op.signature.inputs, arrays, strict=True)
+    return [
+        spec.nothing if array is None else spec.given(*framework.describe(array)[:2])
+        for spec, array in pairs
+    ]
 
 
 def check_frameworks(op: Op[Any], arrays: Sequence[Any]) -> None:
@@ -284,6 +283,8 @@ def check_frameworks(op: Op[Any], arrays: Sequence[Any]) -> None:
     specs = op.signature.inputs
     names = [framework_of(type(array)) for array in arrays]
     for spec, array, name in zip(specs, arrays, names, strict=True):
+        if array is None and spec.optional:
+            continue
         if name is None:
             text = f"`{spec.name}` must be an array, but is {type(array).__name__}."
             hint = f"make it one, for example with `numpy.asarray({spec.name})`."

@@ -151,6 +151,7 @@ def read(reference: Callable[..., Any]) -> Signature:
     for parameter in inspect.signature(reference).parameters.values():
         hint = hints.get(parameter.name)
         if isinstance(hint, _Declared):
+            _check_default(name, parameter, hint)
             inputs.append(hint.spec(parameter.name))
         elif parameter.kind is parameter.KEYWORD_ONLY:
             attributes.append(_attribute(parameter, hint))
@@ -160,14 +161,28 @@ def read(reference: Callable[..., Any]) -> Signature:
     return Signature(name, tuple(inputs), _outputs(name, hints.get("return")), tuple(attributes))
 
 
+def _check_default(name: str, parameter: inspect.Parameter, hint: _Declared) -> None:
+    """`| None` and `= None` go together; what is absent must be told from what is there."""
+    default = parameter.default
+    if default is not (None if hint.optional else parameter.empty):
+        text = f"{name}: write `{parameter.name}: ... | None = None` for an input that may be None"
+        raise TypeError(text)
+    if hint.optional and not hint.spec(parameter.name).axes:
+        text = f"{name}: `{parameter.name}` needs an axis beside leading ones to be optional"
+        raise TypeError(text)
+
+
 def _check_known(name: str, inputs: list[ArraySpec], attributes: list[AttributeSpec]) -> None:
-    known = {axis.name for spec in inputs for axis in spec.axes}
-    known |= {spec.name for spec in attributes if spec.type in (int, bool)}
+    if inputs and all(spec.optional for spec in inputs):
+        raise TypeError(f"{name}: one input must not be optional: it tells the framework")
+    certain = {axis.name for spec in inputs if not spec.optional for axis in spec.axes}
+    certain |= {spec.name for spec in attributes if spec.type in (int, bool)}
     for spec in inputs:
+        known = certain | {axis.name for axis in spec.axes}
         for axis in spec.axes:
             for unknown in sorted(axis.names() - known):
                 text = f"{name}: `{axis}` in `{spec.name}` needs the size `{unknown}`, "
-                raise TypeError(text + "but no input has it as an axis of its own")
+                raise TypeError(text + "but no required input has it as an axis of its own")
 
 
 def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:

@@ -14,6 +14,7 @@ from nativeops.declare import (
     Float,
     Float32,
     Int,
+    Int32,
     Int64,
     Kept,
     Uint8,
@@ -113,6 +114,46 @@ def test_result_of_unknown_size_is_refused_when_called() -> None:
 
     with pytest.raises(ShapeError, match="f: nothing tells the size `c`"):
         read(f).solve([Given("x", "float32", (3,), "")], {})
+
+
+def test_optional_input_is_read() -> None:
+    def f(
+        x: Float[Array, "n b"], lengths: Int32[Array, "b"] | None = None, *, k: int = 1
+    ) -> Float[Array, "n"]: ...
+
+    signature = read(f)
+    assert [spec.optional for spec in signature.inputs] == [False, True]
+    assert str(signature) == (
+        "f(x: Float[n b], lengths: Int32[b] | None = None, *, k: int = 1) -> Float[n]"
+    )
+
+
+def test_none_is_declared_as_type_and_as_default() -> None:
+    def only_type(
+        x: Float[Array, "n"], y: Float[Array, "n"] | None
+    ) -> Float[Array, "n"]: ...
+
+    def only_default(x: Float[Array, "n"], y: Float[Array, "n"] = None) -> Float[Array, "n"]: ...
+
+    for f in (only_type, only_default):
+        refuses(rf"{f.__name__}: write `y: \.\.\. \| None = None`", f)
+
+
+def test_optional_input_needs_an_axis_and_another_input() -> None:
+    def no_axis(x: Float[Array, "*b"], y: Float[Array, "*b"] | None = None) -> Float[Array, ""]: ...
+
+    def alone(x: Float[Array, "n"] | None = None) -> Float[Array, ""]: ...
+
+    refuses("no_axis: `y` needs an axis beside leading ones to be optional", no_axis)
+    refuses("alone: one input must not be optional", alone)
+
+
+def test_arithmetic_needs_sizes_that_are_always_told() -> None:
+    def f(
+        x: Float[Array, "n 2*k"], y: Float[Array, "k"] | None = None
+    ) -> Float[Array, "n"]: ...
+
+    refuses(r"f: `2\*k` in `x` needs the size `k`, but no required input has it", f)
 
 
 def test_transpose_swaps_the_last_two_axes() -> None:

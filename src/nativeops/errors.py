@@ -12,10 +12,11 @@ class Given(NamedTuple):
     dtype: str
     shape: tuple[object, ...]
     declared: str
+    absent: bool = False
 
     def __str__(self) -> str:
         shape = ", ".join(str(size) for size in self.shape)
-        got = f"{self.dtype}[{shape}]"
+        got = "None" if self.absent else f"{self.dtype}[{shape}]"
         return f"    {self.name}: {got}   declared {self.declared}"
 
 

@@ -59,7 +59,7 @@ def _define(op: "Op[Any]") -> None:
         tuple(_array(spec, slots) for spec in signature.outputs),
         tuple(_attribute(spec, slots) for spec in signature.attributes),
         op.wanted(None),
-        signature.selective,
+        signature.certain,
     )
     _ops_by_id.append(op)
     _load_kernels(op)
@@ -182,7 +182,8 @@ def _axis(axis: Size, slots: dict[str, int]) -> Any:
 def _array(spec: ArraySpec, slots: dict[str, int]) -> tuple[Any, ...]:
     kind = _KINDS.get(spec.kind)
     kind = DTYPES.index(spec.dtypes[0]) if kind is None else kind
-    return kind, bool(spec.batch), tuple(_axis(axis, slots) for axis in spec.axes)
+    axes = tuple(_axis(axis, slots) for axis in spec.axes)
+    return kind, bool(spec.batch), axes, spec.optional, spec.name
 
 
 def _attribute(spec: AttributeSpec, slots: dict[str, int]) -> tuple[Any, ...]:

@@ -32,7 +32,7 @@ class ArraySpec:
     axes: tuple[Size, ...]
     batch: str = ""  # the name of the leading axes that broadcast, without the star
     kept: bool = False  # an output only for the gradient: hidden, made only when needed
-    optional: bool = False  # an output that a caller may leave out
+    optional: bool = False  # an output that a caller may leave out, an input that may be None
 
     def __str__(self) -> str:
         return f"{self.kind}[{' '.join(self.axis_words)}]"
@@ -46,6 +46,31 @@ class ArraySpec:
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes that the array may have."""
         return KINDS[self.kind]
+
+    @property
+    def declared(self) -> str:
+        """An input as its declaration has it."""
+        return f"{self} | None" if self.optional else str(self)
+
+    def is_absent(self, shape: Sequence[Any]) -> bool:
+        """Whether an array of this shape stands for an optional input that was not given.
+
+        Its named axes are all empty, and it has no leading ones. Symbolic sizes are not looked at.
+        """
+        return (
+            self.optional
+            and len(shape) == len(self.axes)
+            and all(isinstance(size, int) and size == 0 for size in shape)
+        )
+
+    @property
+    def nothing(self) -> Given:
+        """An optional input that was not given."""
+        return self.given("", (0,) * len(self.axes))
+
+    def given(self, dtype: str, shape: Sequence[Any]) -> Given:
+        """An array that was given for this input."""
+        return Given(self.name, dtype, tuple(shape), self.declared, self.is_absent(shape))
 
 
 def array_spec(name: str, kind: str, axes: str, **flags: bool) -> ArraySpec:
@@ -131,7 +156,7 @@ class Signature:
     attributes: tuple[AttributeSpec, ...] = ()
 
     def __str__(self) -> str:
-        takes = [f"{spec.name}: {spec}" for spec in self.inputs]
+        takes = [f"{s.name}: {s.declared}" + " = None" * s.optional for s in self.inputs]
         takes += ["*"] * bool(self.attributes) + [str(spec) for spec in self.attributes]
         gives = [f"{spec.name}: {spec}" + " kept" * spec.kept for spec in self.outputs]
         result = str(self.outputs[0]) if len(gives) == 1 else f"({', '.join(gives)})"
@@ -142,6 +167,17 @@ class Signature:
         """The kinds that are dtype variables of this op, in the order of its kernel's template."""
         kinds = {spec.kind for spec in self.inputs}
         return tuple(kind for kind in VARIABLES if kind in kinds)
+
+    @cached_property
+    def required(self) -> int:
+        """The number of inputs that must be given; the others follow them."""
+        return sum(not spec.optional for spec in self.inputs)
+
+    @cached_property
+    def certain(self) -> int:
+        """The outputs that every call makes, as a bit mask."""
+        made = (not (spec.kept or spec.optional) for spec in self.outputs)
+        return sum(each << bit for bit, each in enumerate(made))
 
     @cached_property
     def selective(self) -> bool:
@@ -169,7 +205,7 @@ class Signature:
             a.name: attributes[a.name] for a in self.attributes if a.type in (int, bool)
         }
         origin: dict[str, str] = {}
-        for spec, array in zip(self.inputs, given, strict=True):
+        for spec, array in self._present(given):
             for axis, size in zip(spec.axes, self._own_axes(spec, array), strict=True):
                 if axis.name is None:
                     continue
@@ -177,6 +213,8 @@ class Signature:
                     sizes[axis.name], origin[axis.name] = size, spec.name
                 elif sizes[axis.name] != size:
                     self._fail_size(given, array, axis.name, size, sizes, origin)
+        if any(array.absent for array in given):
+            self._fill_absent(given, sizes)
         self._check_arithmetic(given, sizes, batch)
         return Solution(sizes, batch, dtypes)
 
@@ -189,12 +227,29 @@ class Signature:
         """The dtype of one output."""
         return solution.dtypes.get(spec.kind) or spec.dtypes[0]
 
+    def _present(self, given: Sequence[Given]) -> list[tuple[ArraySpec, Given]]:
+        """The inputs that were given, with their declarations."""
+        pairs = zip(self.inputs, given, strict=True)
+        return [(spec, array) for spec, array in pairs if not array.absent]
+
+    def _fill_absent(self, given: Sequence[Given], sizes: dict[str, Any]) -> None:
+        """A size that only absent inputs could tell is 0, unless a certain result has it."""
+        for bit, output in enumerate(self.outputs):
+            for name in sorted({n for axis in output.axes for n in axis.names()} - sizes.keys()):
+                if self.certain >> bit & 1:
+                    tell = [s.name for s in self.inputs if name in {a.name for a in s.axes}]
+                    text = f"nothing tells the size `{name}` of the result."
+                    raise ShapeError(message(self.op, text, given, f"give {_either_code(tell)}."))
+        for spec in (*self.inputs, *self.outputs):
+            for axis in spec.axes:
+                sizes.update(dict.fromkeys(axis.names() - sizes.keys(), 0))
+
     def _own_axes(self, spec: ArraySpec, array: Given) -> tuple[Any, ...]:
         return array.shape[len(array.shape) - len(spec.axes) :] if spec.axes else ()
 
     def _solve_dtypes(self, given: Sequence[Given]) -> dict[str, str]:
         chosen: dict[str, tuple[str, str]] = {}
-        for spec, array in zip(self.inputs, given, strict=True):
+        for spec, array in self._present(given):
             if array.dtype not in spec.dtypes:
                 text = f"`{spec.name}` must be {_either(spec.dtypes)}, but is {array.dtype}."
                 hint = f"convert `{spec.name}` to {spec.dtypes[0]} first."
@@ -204,12 +259,15 @@ class Signature:
                 text = f"`{name}` is {dtype} but `{spec.name}` is {array.dtype}."
                 hint = f"convert one of them, for example `{spec.name}` to {dtype}."
                 raise DtypeError(message(self.op, text, given, hint))
+        for spec, array in zip(self.inputs, given, strict=True):
+            if array.dtype in spec.dtypes:  # an absent one counts where no other does
+                chosen.setdefault(spec.kind, (array.dtype, spec.name))
         return {kind: dtype for kind, (dtype, _) in chosen.items() if kind in VARIABLES}
 
     def _solve_batch(self, given: Sequence[Given]) -> tuple[Any, ...]:
         batch: tuple[Any, ...] = ()
         first = ""
-        for spec, array in zip(self.inputs, given, strict=True):
+        for spec, array in self._present(given):
             extra = len(array.shape) - len(spec.axes)
             if len(array.shape) > MAX_RANK:
                 text = (
@@ -236,7 +294,7 @@ class Signature:
     def _check_arithmetic(
         self, given: Sequence[Given], sizes: Mapping[str, Any], batch: tuple[Any, ...]
     ) -> None:
-        for spec, array in zip(self.inputs, given, strict=True):
+        for spec, array in self._present(given):
             for axis, size in zip(spec.axes, self._own_axes(spec, array), strict=True):
                 if axis.name is None and axis.evaluate(sizes) != size:
                     wanted = axis.evaluate(sizes)
@@ -290,6 +348,10 @@ class Signature:
 
 def _either(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _either_code(names: Sequence[str]) -> str:
+    return _either([f"`{name}`" for name in names])
 
 
 def _axes(n: int) -> str:

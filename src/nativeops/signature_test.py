@@ -26,7 +26,7 @@ FEW = settings(max_examples=150, deadline=None, derandomize=True)
 MANY = settings(FEW, max_examples=400, suppress_health_check=list(HealthCheck))
 SIZES = range(5)
 
-# Declarations of all kinds: (inputs, output); `k` is an attribute.
+# Declarations of all kinds: (inputs, output); `k` is an attribute, an input with `?` is optional.
 DECLARED = [
     (["*b n d", "*b m d"], "*b n m"),
     (["n d", "*b d"], "*b n"),
@@ -40,11 +40,17 @@ DECLARED = [
     (["n n", "k n"], "n//k"),
     (["3 n", "*b n 2"], "*b n"),
     (["*b n", "*b n", "*b"], "n"),
+    (["*b n d", "?*b n", "?d m"], "*b n"),
+    (["*b n", "?*b m"], "*b n*m"),
+    (["n", "?2*n", "?n 3"], "n"),
 ]
 
 
 def signature(inputs: Sequence[str], output: str) -> Signature:
-    specs = tuple(array_spec(f"x{i}", "Float", axes) for i, axes in enumerate(inputs))
+    specs = tuple(
+        array_spec(f"x{i}", "Float", axes.lstrip("?"), optional="?" in axes)
+        for i, axes in enumerate(inputs)
+    )
     k = AttributeSpec("k", int, required=True)
     return Signature("op", specs, (array_spec("out", "Float", output),), (k,))
 
@@ -57,7 +63,7 @@ SHAPES = st.lists(
 
 def describe(one: Signature, shapes: Sequence[tuple[int, ...]]) -> list[Given]:
     pairs = zip(one.inputs, shapes, strict=False)
-    return [Given(spec.name, "float32", shape, str(spec)) for spec, shape in pairs]
+    return [spec.given("float32", shape) for spec, shape in pairs]
 
 
 def outcome(one: Signature, shapes: Sequence[tuple[int, ...]], k: int) -> Any:
@@ -71,10 +77,14 @@ def outcome(one: Signature, shapes: Sequence[tuple[int, ...]], k: int) -> Any:
 
 def model(one: Signature, shapes: Sequence[tuple[int, ...]], k: int) -> Any:
     """The same by search: try all sizes of all names, and let NumPy broadcast."""
-    names = sorted({n for s in one.inputs for a in s.axes for n in a.names()} - {"k"})
+    pairs = zip(one.inputs, shapes, strict=False)
+    there = [(s, shape) for s, shape in pairs if not (s.optional and shape == (0,) * len(s.axes))]
+    names = sorted({n for s, _ in there for a in s.axes for n in a.names()} - {"k"})
+    if not {n for a in one.outputs[0].axes for n in a.names()} <= {*names, "k"}:
+        return None
     for sizes in itertools.product(SIZES, repeat=len(names)):
         known = {**dict(zip(names, sizes, strict=True)), "k": k}
-        leads = [_lead(spec, shape, known) for spec, shape in zip(one.inputs, shapes, strict=False)]
+        leads = [_lead(spec, shape, known) for spec, shape in there]
         if None in leads:
             continue
         try:
@@ -101,7 +111,8 @@ def fitting(one: Signature, shapes: Sequence[tuple[int, ...]], k: int, sizes: Se
     made = []
     for spec, shape in zip(one.inputs, shapes, strict=False):
         own = tuple(axis.evaluate(known) for axis in spec.axes)
-        made.append((*(shape[:2] if spec.batch else ()), *own))
+        absent = spec.optional and len(shape) % 2
+        made.append((0,) * len(own) if absent else (*(shape[:2] if spec.batch else ()), *own))
     assume(all(size >= 0 for shape in made for size in shape))
     return made
 
@@ -149,7 +160,7 @@ def core_ops(tmp_path_factory) -> list[int]:
         slots = {name: slot for slot, name in enumerate(library._names(one))}
         arrays = [tuple(library._array(s, slots) for s in a) for a in (one.inputs, one.outputs)]
         numbers = tuple(library._attribute(s, slots) for s in one.attributes)
-        ids.append(core.define(f"solve{i}", f"solve{i}", str(one), *arrays, numbers, 1, False))
+        ids.append(core.define(f"solve{i}", f"solve{i}", str(one), *arrays, numbers, 1, 1))
     core.load(str(folder / "none.so"))
     return ids
 

@@ -168,10 +168,12 @@ void check_function(const char* name, double bound, void (*all)(const T*, T*, si
     check_function<double>(#name, bound, all_##name<double>, truth); \
   }
 
+FUNCTION(sqrt, 0.5, [](long double x) { return sqrtl(x); })
 FUNCTION(exp, 1.0, [](long double x) { return expl(x); })
 FUNCTION(log, 1.0, [](long double x) { return logl(x); })
 FUNCTION(log1p, 1.0, [](long double x) { return log1pl(x); })
 FUNCTION(tanh, 1.6, [](long double x) { return tanhl(x); })
+FUNCTION(erf, 1.6, [](long double x) { return erfl(x); })
 FUNCTION(sigmoid, 1.6,
          [](long double x) { return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x)); })
 

@@ -73,8 +73,8 @@ bool solve_outputs(const Op& op, Solution& solution) {
     if (rank + spec.axes.size() > NATIVEOPS_MAX_RANK) return false;
     for (const Axis& axis : spec.axes) shape[rank++] = evaluate(axis, solution.sizes);
     solution.rank[i] = rank;
-    solution.dtype[i] = spec.kind == kFloatVariable ? solution.float_index
-                        : spec.kind == kIntVariable ? kFirstInt + solution.int_index
+    solution.dtype[i] = spec.kind == kFloatVariable ? std::max(solution.float_index, 0)
+                        : spec.kind == kIntVariable ? kFirstInt + std::max(solution.int_index, 0)
                                                     : spec.kind;
     int64_t bytes = kDtypes[solution.dtype[i]].bits / 8;
     for (int axis = 0; axis < rank; ++axis)
@@ -121,6 +121,55 @@ int64_t evaluate(const Axis& axis, const int64_t* sizes) {
   return stack[0];
 }
 
+namespace {
+
+bool solve_input(const Array& spec, const NativeopsTensor& array, Solution& solution) {
+  const int lead = array.ndim - static_cast<int>(spec.axes.size());
+  if (lead < 0 || (lead > 0 && !spec.batch) || array.ndim > NATIVEOPS_MAX_RANK) return false;
+  if (!solve_dtype(spec.kind, dtype_index(array.dtype), solution)) return false;
+  if (lead > 0 && !merge_batch(array, lead, solution)) return false;
+  for (size_t a = 0; a < spec.axes.size(); ++a) {
+    const int slot = spec.axes[a].slot;
+    if (slot < 0) continue;
+    const int64_t size = array.shape[lead + a];
+    if (solution.sizes[slot] != kUnknown && solution.sizes[slot] != size) return false;
+    solution.sizes[slot] = size;
+  }
+  return true;
+}
+
+bool fits_arithmetic(const Array& spec, const NativeopsTensor& array, const Solution& solution) {
+  const int64_t* shape = array.shape + array.ndim - spec.axes.size();
+  for (size_t a = 0; a < spec.axes.size(); ++a)
+    if (spec.axes[a].slot < 0 && evaluate(spec.axes[a], solution.sizes) != shape[a]) return false;
+  return true;
+}
+
+bool is_known(const Axis& axis, const Solution& solution) {
+  if (axis.slot >= 0) return solution.sizes[axis.slot] != kUnknown;
+  return std::none_of(axis.steps.begin(), axis.steps.end(), [&](const Step& step) {
+    return step.op == kName && solution.sizes[step.operand] == kUnknown;
+  });
+}
+
+// What only absent inputs could tell: a size is 0, unless a result that every call makes needs it.
+// A dtype is that of an array without elements, if there is one: the caller may have given it.
+bool solve_absent(const Op& op, const NativeopsTensor* inputs, Solution& solution) {
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    for (const Axis& axis : op.outputs[i].axes)
+      if (op.certain >> i & 1 && !is_known(axis, solution)) return false;
+  std::replace(std::begin(solution.sizes), std::end(solution.sizes), kUnknown, int64_t{0});
+  for (size_t i = op.required; i < op.inputs.size(); ++i) {
+    const int kind = op.inputs[i].kind;
+    const bool open = (kind == kFloatVariable && solution.float_index < 0) ||
+                      (kind == kIntVariable && solution.int_index < 0);
+    if (open) solve_dtype(kind, dtype_index(inputs[i].dtype), solution);
+  }
+  return true;
+}
+
+}  // namespace
+
 int add_op(Op op) {
   const std::lock_guard<std::mutex> lock(ops_mutex);
   ops().push_back(std::move(op));
@@ -143,6 +192,18 @@ int op_count() {
   return static_cast<int>(ops().size());
 }
 
+bool is_absent(const Array& spec, const NativeopsTensor& array) {
+  if (!spec.optional || array.ndim != static_cast<int>(spec.axes.size())) return false;
+  return std::all_of(array.shape, array.shape + array.ndim, [](int64_t size) { return size == 0; });
+}
+
+NativeopsTensor absent(const Array& spec) {
+  static int64_t zeros[NATIVEOPS_MAX_RANK] = {};
+  const int dtype = spec.kind == kFloatVariable ? 0 : spec.kind == kIntVariable ? kFirstInt : spec.kind;
+  const auto rank = static_cast<int32_t>(spec.axes.size());
+  return {nullptr, kNativeopsCpu, 0, rank, kDtypes[dtype], zeros, zeros, 0};
+}
+
 bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,
            Solution& solution) {
   solution.batch_rank = 0;
@@ -150,27 +211,13 @@ bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute
   std::fill(std::begin(solution.sizes), std::end(solution.sizes), kUnknown);
   for (size_t i = 0; i < op.attributes.size(); ++i)
     if (op.attributes[i].slot >= 0) solution.sizes[op.attributes[i].slot] = attributes[i].integer;
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const Array& spec = op.inputs[i];
-    const NativeopsTensor& array = inputs[i];
-    const int lead = array.ndim - static_cast<int>(spec.axes.size());
-    if (lead < 0 || (lead > 0 && !spec.batch) || array.ndim > NATIVEOPS_MAX_RANK) return false;
-    if (!solve_dtype(spec.kind, dtype_index(array.dtype), solution)) return false;
-    if (lead > 0 && !merge_batch(array, lead, solution)) return false;
-    for (size_t a = 0; a < spec.axes.size(); ++a) {
-      const int slot = spec.axes[a].slot;
-      if (slot < 0) continue;
-      const int64_t size = array.shape[lead + a];
-      if (solution.sizes[slot] != kUnknown && solution.sizes[slot] != size) return false;
-      solution.sizes[slot] = size;
-    }
-  }
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const Array& spec = op.inputs[i];
-    const int64_t* shape = inputs[i].shape + inputs[i].ndim - spec.axes.size();
-    for (size_t a = 0; a < spec.axes.size(); ++a)
-      if (spec.axes[a].slot < 0 && evaluate(spec.axes[a], solution.sizes) != shape[a]) return false;
-  }
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (!is_absent(op.inputs[i], inputs[i]) && !solve_input(op.inputs[i], inputs[i], solution))
+      return false;
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (!is_absent(op.inputs[i], inputs[i]) && !fits_arithmetic(op.inputs[i], inputs[i], solution))
+      return false;
+  if (op.required < op.inputs.size() && !solve_absent(op, inputs, solution)) return false;
   solution.combination =
       std::max(solution.float_index, 0) * kInts + std::max(solution.int_index, 0);
   return solve_outputs(op, solution);

@@ -34,6 +34,8 @@ struct Axis {
 struct Array {
   int kind = 0;
   bool batch = false;
+  bool optional = false;  // an input that may be absent
+  std::string name;
   std::vector<Axis> axes;
 };
 
@@ -57,6 +59,8 @@ struct Op {
   std::vector<Attribute> attributes;
   uint32_t always = 0;  // the outputs that are made when the caller says nothing
   bool selective = false;
+  size_t required = 0;     // inputs, before the optional ones
+  uint32_t certain = 0;    // the outputs that every call makes
   NativeopsKernel kernels[kDevices][kCombinations] = {};
 };
 
@@ -82,6 +86,12 @@ int op_count();
 
 // The size of an axis, from the sizes of all names; below 0 if there is none.
 int64_t evaluate(const Axis& axis, const int64_t* sizes);
+
+// An optional input that was not given, where frameworks have no word for it: its named axes are
+// all empty, and it has no leading ones.
+bool is_absent(const Array& spec, const NativeopsTensor& array);
+// The same, made here. Its dtype does not count.
+NativeopsTensor absent(const Array& spec);
 
 // Whether the arguments fit; why they do not is explained in Python, by signature.py.
 bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,

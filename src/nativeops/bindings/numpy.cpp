@@ -42,8 +42,9 @@ struct Arguments {
   NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
 };
 
-bool read_attributes(const core::Op& op, PyObject* kwargs, Arguments& arguments) {
-  Py_ssize_t found = 0;
+// `found` counts the keywords that are known.
+bool read_attributes(const core::Op& op, PyObject* kwargs, Arguments& arguments,
+                     Py_ssize_t& found) {
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     const core::Attribute& spec = op.attributes[i];
     PyObject* value = kwargs ? PyDict_GetItemString(kwargs, spec.name.c_str()) : nullptr;
@@ -55,18 +56,32 @@ bool read_attributes(const core::Op& op, PyObject* kwargs, Arguments& arguments)
     ++found;
     if (!read_attribute(spec, value, arguments.attributes[i])) return false;
   }
-  return kwargs == nullptr || PyDict_Size(kwargs) == found;
+  return true;
+}
+
+// An optional input behind the positional ones: by its name, or None.
+PyObject* named(const core::Array& spec, PyObject* kwargs, Py_ssize_t& found) {
+  PyObject* value = kwargs ? PyDict_GetItemString(kwargs, spec.name.c_str()) : nullptr;
+  found += value != nullptr;
+  return value ? value : Py_None;
 }
 
 bool read_arguments(const core::Op& op, PyObject* args, PyObject* kwargs, Arguments& arguments) {
-  const auto n = static_cast<Py_ssize_t>(op.inputs.size());
-  if (PyTuple_Size(args) != n || !read_attributes(op, kwargs, arguments)) return false;
+  const auto n = static_cast<Py_ssize_t>(op.inputs.size()), given = PyTuple_Size(args);
+  Py_ssize_t found = 0;
+  if (given > n || given < static_cast<Py_ssize_t>(op.required)) return false;
+  if (!read_attributes(op, kwargs, arguments, found)) return false;
   for (Py_ssize_t i = 0; i < n; ++i) {
-    PyObject* array = PyTuple_GetItem(args, i);
+    const core::Array& spec = op.inputs[i];
+    PyObject* array = i < given ? PyTuple_GetItem(args, i) : named(spec, kwargs, found);
+    if (array == Py_None && spec.optional) {
+      arguments.inputs[i] = core::absent(spec);
+      continue;
+    }
     if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != numpy.array_type) return false;
     if (!arguments.held[i].hold(array, false, arguments.inputs[i])) return false;
   }
-  return true;
+  return kwargs == nullptr || PyDict_Size(kwargs) == found;
 }
 
 PyObject* new_array(int dtype, int rank, const int64_t* shape) {

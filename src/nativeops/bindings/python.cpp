@@ -28,7 +28,7 @@ core::Axis read_axis(PyObject* axis) {
   return out;
 }
 
-// (kind, batch, axes) per array
+// (kind, batch, axes, optional, name) per array
 std::vector<core::Array> read_arrays(PyObject* list) {
   std::vector<core::Array> out;
   for (Py_ssize_t i = 0; i < PyTuple_Size(list); ++i) {
@@ -39,6 +39,8 @@ std::vector<core::Array> read_arrays(PyObject* list) {
     PyObject* axes = PyTuple_GetItem(item, 2);
     for (Py_ssize_t a = 0; a < PyTuple_Size(axes); ++a)
       array.axes.push_back(read_axis(PyTuple_GetItem(axes, a)));
+    array.optional = PyObject_IsTrue(PyTuple_GetItem(item, 3));
+    array.name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(item, 4), nullptr);
     out.push_back(std::move(array));
   }
   return out;
@@ -60,15 +62,14 @@ core::Attribute read_attribute_spec(PyObject* item) {
   return out;
 }
 
-// define(name, key, signature, inputs, outputs, attributes, always, selective) -> id
+// define(name, key, signature, inputs, outputs, attributes, always, certain) -> id
 PyObject* define(PyObject*, PyObject* args) {
   core::Op op;
   const char *name, *key, *signature;
   PyObject *inputs, *outputs, *attributes;
-  unsigned always;
-  int selective;
-  if (!PyArg_ParseTuple(args, "sssOOOIp", &name, &key, &signature, &inputs, &outputs, &attributes,
-                        &always, &selective))
+  unsigned always, certain;
+  if (!PyArg_ParseTuple(args, "sssOOOII", &name, &key, &signature, &inputs, &outputs, &attributes,
+                        &always, &certain))
     return nullptr;
   op.name = name;
   op.key = key;
@@ -77,8 +78,10 @@ PyObject* define(PyObject*, PyObject* args) {
   op.outputs = read_arrays(outputs);
   for (Py_ssize_t i = 0; i < PyTuple_Size(attributes); ++i)
     op.attributes.push_back(read_attribute_spec(PyTuple_GetItem(attributes, i)));
+  for (const core::Array& input : op.inputs) op.required += !input.optional;
   op.always = always;
-  op.selective = selective != 0;
+  op.certain = certain;
+  op.selective = certain != (uint64_t{1} << op.outputs.size()) - 1;
   if (PyErr_Occurred()) return nullptr;
   return PyLong_FromLong(core::add_op(std::move(op)));
 }
@@ -110,7 +113,8 @@ bool hold(PyObject* item, bool writable, numpy::Held& held, NativeopsTensor& ten
   return true;
 }
 
-// run(id, inputs, outputs, attributes) -> (status, message); None stands for an output not made
+// run(id, inputs, outputs, attributes) -> (status, message); None stands for an absent input and for
+// an output not made
 PyObject* run(PyObject*, PyObject* args) {
   int id;
   PyObject *inputs, *outputs, *attributes;
@@ -120,8 +124,13 @@ PyObject* run(PyObject*, PyObject* args) {
   numpy::Held held[NATIVEOPS_MAX_ARRAYS];
   NativeopsAttribute values[NATIVEOPS_MAX_ATTRIBUTES];
   const Py_ssize_t n_in = PyTuple_Size(inputs), n_out = PyTuple_Size(outputs);
-  for (Py_ssize_t i = 0; i < n_in; ++i)
-    if (!hold(PyTuple_GetItem(inputs, i), false, held[i], tensors[i])) return nullptr;
+  for (Py_ssize_t i = 0; i < n_in; ++i) {
+    PyObject* item = PyTuple_GetItem(inputs, i);
+    if (item == Py_None)
+      tensors[i] = core::absent(op.inputs[i]);
+    else if (!hold(item, false, held[i], tensors[i]))
+      return nullptr;
+  }
   for (size_t i = 0; i < op.attributes.size(); ++i)
     if (!numpy::read_attribute(op.attributes[i], PyTuple_GetItem(attributes, i), values[i]))
       return PyErr_Format(PyExc_TypeError, "attribute %zu does not fit", i);

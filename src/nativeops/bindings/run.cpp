@@ -156,7 +156,7 @@ Status run_on_copies(const Op& op, const Solution& solution, const NativeopsTens
     std::vector<Copy> copies(op.inputs.size());
     std::vector<NativeopsTensor> tensors(inputs, inputs + op.inputs.size());
     for (size_t i = 0; i < op.inputs.size(); ++i)
-      if (op.inputs[i].batch)
+      if (op.inputs[i].batch && !is_absent(op.inputs[i], inputs[i]))
         tensors[i] = copies[i].make(solution, inputs[i], op.inputs[i].axes.size());
     return run(op, solution, tensors.data(), outputs, attributes, place);
   } catch (const std::bad_alloc&) {
@@ -190,6 +190,7 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
   for (int i = 0; i < batch.arrays; ++i) {
     const Array& spec = i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs];
     folded.tensor[i] = i < n_inputs ? inputs[i] : outputs[i - n_inputs];
+    if (i < n_inputs && is_absent(spec, inputs[i])) folded.tensor[i].data = nullptr;
     item_bytes[i] = folded.tensor[i].dtype.bits / 8;
     if (spec.batch)
       own_batch_strides(solution, folded.tensor[i], spec.axes.size(), lead[i]);

@@ -26,7 +26,6 @@ constexpr int kSlots = 1024;
 struct Slot {
   std::string name;
   std::atomic<int> id{-1};  // replaced when the op is declared again, while graphs run
-  uint32_t certain = 0;
 };
 Slot slots[kSlots];
 int slots_taken = 0;
@@ -38,7 +37,7 @@ struct Callbacks {
 
 template <int I>
 void shape_of_slot(TF_ShapeInferenceContext* context, TF_Status* status) {
-  infer_shapes(core::op_at(slots[I].id), slots[I].certain, context, status);
+  infer_shapes(core::op_at(slots[I].id), context, status);
 }
 
 template <int I>
@@ -104,7 +103,7 @@ const char* connect(const char* library, Explain how) {
   return nullptr;
 }
 
-std::string implement(int id, const char* name, uint32_t certain) {
+std::string implement(int id, const char* name) {
   static constexpr auto callbacks = table(std::make_integer_sequence<int, kSlots>{});
   for (int i = 0; i < slots_taken; ++i)
     if (slots[i].name == name) return slots[i].id = id, "";
@@ -112,7 +111,6 @@ std::string implement(int id, const char* name, uint32_t certain) {
   const int i = slots_taken;
   slots[i].name = name;
   slots[i].id = id;
-  slots[i].certain = certain;
   if (std::string error = add_definition(core::op_at(id), slots[i], callbacks[i].shape);
       !error.empty())
     return error;

@@ -113,9 +113,8 @@ struct Shape {
 bool infer(const core::Op& op, const Shape* inputs, const NativeopsAttribute* attributes,
            Shape* outputs);
 
-// TensorFlow's shape function of an op. `certain` has a bit for each output that all calls make.
-void infer_shapes(const core::Op& op, uint32_t certain, TF_ShapeInferenceContext* context,
-                  TF_Status* status);
+// TensorFlow's shape function of an op.
+void infer_shapes(const core::Op& op, TF_ShapeInferenceContext* context, TF_Status* status);
 
 // Says why arguments do not fit, in the words of signature.py; nothing if it cannot be asked.
 using Explain = std::string (*)(int id, const NativeopsTensor* inputs,
@@ -135,6 +134,6 @@ const char* connect(const char* library, Explain explain);
 
 // Registers an op with TensorFlow, or lets a registered name mean another version. Returns what
 // went wrong, or nothing.
-std::string implement(int id, const char* name, uint32_t certain);
+std::string implement(int id, const char* name);
 
 }  // namespace nativeops::tensorflow

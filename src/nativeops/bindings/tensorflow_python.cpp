@@ -90,9 +90,8 @@ PyObject* connect_python(PyObject*, PyObject* args) {
 PyObject* implement_python(PyObject*, PyObject* args) {
   int id;
   const char* name;
-  unsigned certain;
-  if (!PyArg_ParseTuple(args, "isI", &id, &name, &certain)) return nullptr;
-  const std::string error = implement(id, name, certain);
+  if (!PyArg_ParseTuple(args, "is", &id, &name)) return nullptr;
+  const std::string error = implement(id, name);
   if (!error.empty())
     return PyErr_Format(PyExc_RuntimeError, "TensorFlow refused `%s`: %s", name, error.c_str());
   Py_RETURN_NONE;

@@ -9,7 +9,7 @@ namespace nativeops::tensorflow {
 // attributes) returns a text, and an array is (dtype, shape)
 PyObject* connect_python(PyObject* self, PyObject* args);
 
-// implement_tensorflow(id, name, certain): registers an op
+// implement_tensorflow(id, name): registers an op
 PyObject* implement_python(PyObject* self, PyObject* args);
 
 // infer_tensorflow(id, shapes, attributes) -> the outputs' shapes, or None if they cannot fit; a

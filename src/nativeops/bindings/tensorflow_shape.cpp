@@ -44,6 +44,12 @@ bool merge_batch(const Shape& array, int rank, Shape& batch) {
   return true;
 }
 
+// Known to be absent, in the same sense as for the core.
+bool is_absent(const core::Array& spec, const Shape& array) {
+  if (!spec.optional || array.rank != static_cast<int>(spec.axes.size())) return false;
+  return std::all_of(array.size, array.size + array.rank, [](int64_t size) { return size == 0; });
+}
+
 bool read_input(const core::Array& spec, const Shape& array, Sizes& sizes, Shape& batch) {
   const int lead = array.rank - static_cast<int>(spec.axes.size());
   if (lead < 0 || (lead > 0 && !spec.batch)) return false;
@@ -136,21 +142,22 @@ bool infer(const core::Op& op, const Shape* inputs, const NativeopsAttribute* at
   batch.rank = 0;
   bool any_rank = false;  // an array whose leading axes may be any
   for (size_t i = 0; i < op.inputs.size(); ++i) {
+    if (is_absent(op.inputs[i], inputs[i])) continue;
     if (inputs[i].rank < 0)
       any_rank |= op.inputs[i].batch;
     else if (!read_input(op.inputs[i], inputs[i], sizes, batch))
       return false;
   }
   for (size_t i = 0; i < op.inputs.size(); ++i)
-    if (inputs[i].rank >= 0 && !arithmetic_fits(op.inputs[i], inputs[i], sizes)) return false;
+    if (inputs[i].rank >= 0 && !is_absent(op.inputs[i], inputs[i]) &&
+        !arithmetic_fits(op.inputs[i], inputs[i], sizes)) return false;
   if (any_rank) batch.rank = -1;
   for (size_t i = 0; i < op.outputs.size(); ++i)
     if (!write_output(op.outputs[i], sizes, batch, outputs[i])) return false;
   return true;
 }
 
-void infer_shapes(const core::Op& op, uint32_t certain, TF_ShapeInferenceContext* context,
-                  TF_Status* status) {
+void infer_shapes(const core::Op& op, TF_ShapeInferenceContext* context, TF_Status* status) {
   Shape inputs[NATIVEOPS_MAX_ARRAYS], outputs[NATIVEOPS_MAX_ARRAYS];
   bool fits = true;
   for (size_t i = 0; i < op.inputs.size(); ++i)
@@ -161,7 +168,7 @@ void infer_shapes(const core::Op& op, uint32_t certain, TF_ShapeInferenceContext
                          (op.name + ": the arguments do not fit " + op.signature).c_str());
   api.ShapeInferenceContextSetUnknownShape(context, status);
   for (size_t i = 0; i < op.outputs.size() && api.GetCode(status) == kOk; ++i)
-    if (certain >> i & 1 && outputs[i].rank >= 0)
+    if (op.certain >> i & 1 && outputs[i].rank >= 0)
       set_output(context, static_cast<int>(i), outputs[i], status);
 }
 

@@ -20,7 +20,7 @@ MOST_ENTRIES = 60
 
 
 def steps(op: Op[Any]) -> Steps:
-    """One case for each choice of attributes, and one with unlike leading axes."""
+    """One case for each choice of attributes and of absent inputs, and unlike leading axes."""
     shown = [spec for spec in op.signature.outputs if not spec.kept and spec.kind in FLOATS]
     if op.gradient_rule is None or not shown:
         return
@@ -28,7 +28,7 @@ def steps(op: Op[Any]) -> Steps:
     if not plain:
         yield Unchecked(f"{op.name}: no size that was tried fits its declaration")
         return
-    chosen = [c for c in plain if c.group in ("attributes", "leads")] or plain[:1]
+    chosen = [c for c in plain if c.group in ("attributes", "leads", "absent")] or plain[:1]
     for case in [plain[0], *chosen]:
         problem = check(case)
         yield Case(str(case))
@@ -56,6 +56,8 @@ def check(case: OpCase) -> Finding | None:
         bug = f"gradient of `{missing[0]}` is forgotten" if missing else "too many gradients"
         return found(op.name, bug, text, place)
     for name, gradient in zip(floats, gradients, strict=True):
+        if name in case.absent:
+            continue
         slopes = differences(case, name, d_outputs)
         own = total_of(gradient, slopes.shape)
         if own is None:
@@ -74,7 +76,8 @@ def check(case: OpCase) -> Finding | None:
 def by_rule(case: OpCase, floats: list[str], d_outputs: list[Any]) -> tuple[Any, ...]:
     """What the rule gives where every op computes with its reference."""
     outputs = case.op.signature.outputs
-    known = {**case.values, "needs": tuple(f"d_{name}" for name in floats)}
+    needs = tuple(f"d_{name}" for name in floats if name not in case.absent)
+    known = {**case.values, "needs": needs}
     known |= {spec.name: r for spec, r in zip(outputs, case.reference, strict=True)}
     known |= {f"d_{spec.name}": d for spec, d in zip(outputs, d_outputs, strict=True)}
     with references(), np.errstate(all="ignore"):

@@ -25,11 +25,14 @@ def use(op: Op[Any], device: str, sanitize: str) -> None:
 
 
 def call(
-    op: Op[Any], inputs: Sequence[tuple[Any, str]], outputs: Sequence[tuple[Any, str]], numbers: Any
+    op: Op[Any],
+    inputs: Sequence[tuple[Any, str] | None],
+    outputs: Sequence[tuple[Any, str]],
+    numbers: Any,
 ) -> str:
     """Run the kernel on arrays with their dtypes; what it says if it fails, else nothing."""
     held, places = (
-        tuple((plain(a, dtype), DTYPES.index(dtype)) for a, dtype in arrays)
+        tuple(each and (plain(each[0], each[1]), DTYPES.index(each[1])) for each in arrays)
         for arrays in (inputs, outputs)
     )
     status, text = extension().run(op.id, held, places, tuple(numbers))
@@ -39,7 +42,10 @@ def call(
 def run(case: Case, compare: bool = True) -> str:
     """Run a case into arrays of exactly their size; what is wrong, if anything is."""
     signature = case.op.signature
-    inputs = [(case.placed[s.name].array, case.dtype(s)) for s in signature.inputs]
+    inputs = [
+        (case.placed[s.name].array, case.dtype(s)) if s in case.inputs else None
+        for s in signature.inputs
+    ]
     solution = Solution(case.known, case.lead, dict(case.dtypes))
     outputs = [
         (np.empty(signature.output_shape(s, solution), numpy_dtype(case.dtype(s))), case.dtype(s))

@@ -73,7 +73,7 @@ def race_cases(op: Op[Any]) -> Iterator[OpCase]:
     """A few cases: every choice of attributes, then sizes around that of a block."""
     plain = [case for case in cases(op) if case.layout == "contiguous"]
     narrow = [case for case in plain if case.dtypes == plain[0].dtypes]
-    yield from (case for case in narrow if case.group in ("layout", "attributes"))
+    yield from (case for case in narrow if case.group in ("layout", "attributes", "absent"))
     base = narrow[0]
     for size in RACE_SIZES:
         for chosen in sizes_of(op, size):

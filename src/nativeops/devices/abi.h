@@ -6,7 +6,7 @@
 
 #define NATIVEOPS_ABI 1
 #define NATIVEOPS_MAX_RANK 16
-#define NATIVEOPS_MAX_ARRAYS 32
+#define NATIVEOPS_MAX_ARRAYS 48
 #define NATIVEOPS_MAX_ATTRIBUTES 16
 
 #ifdef __cplusplus
@@ -60,7 +60,7 @@ typedef struct NativeopsCall {
   uint32_t size;
   int32_t device_id;
   void* stream;                   // the framework's CUDA stream; null on the CPU
-  const NativeopsTensor* inputs;  // leading batch axes arrive folded into one
+  const NativeopsTensor* inputs;  // leading batch axes folded into one; data is null if absent
   NativeopsTensor* outputs;       // data is null for a kept result that nobody needs
   const NativeopsAttribute* attributes;
   const NativeopsServices* services;

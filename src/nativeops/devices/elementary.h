@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, log, log1p, tanh and sigmoid for float and double without branches, tables or calls.
+// exp, log, log1p, tanh, sigmoid and erf for float and double without branches, tables or calls.
 // Denormals, infinities, NaN and -0 are right. The polynomials are minimax fits (Remez, 2026-11);
 // their errors are below 2^-31 in float and 2^-61 in double, relative to the term that they
-// complete.
+// complete; those of erf below 2^-29 and 2^-55, relative to erf.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -53,6 +53,7 @@ struct Format<float> {
   static constexpr float ln2_lo = 0x1.2fefa2p-17f;
   static constexpr float exp_max = 90, exp_min = -105;  // beyond them infinity and zero
   static constexpr float tanh_one = 9.5f;               // tanh rounds to 1 from here on
+  static constexpr float erf_one = 3.95f;               // and erf
   static constexpr float denormal_scale = 0x1p23f;
 
   // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2
@@ -63,6 +64,16 @@ struct Format<float> {
   // (log((1 + s) / (1 - s)) - 2 s) / s^3 for z = s^2, (1 + s) / (1 - s) in [sqrt(1/2), sqrt(2)]
   static NATIVEOPS_INLINE float log_tail(float z) {
     return polynomial(z, 0x1.555554p-1f, 0x1.999a7cp-2f, 0x1.24387ap-2f, 0x1.e3053cp-3f);
+  }
+  // erf(x) / x - 1 for z = x^2 <= 1
+  static NATIVEOPS_INLINE float erf_tail(float z) {
+    return polynomial(z, 0x1.06eba8p-3f, -0x1.81273ep-2f, 0x1.ce2ce6p-4f, -0x1.b7f71ap-6f,
+                      0x1.53f224p-8f, -0x1.a3515ep-11f, 0x1.4771fep-14f);
+  }
+  // log(1 - erf(x)) for 1 <= x <= erf_one
+  static NATIVEOPS_INLINE float log_erfc(float x) {
+    return polynomial(x, -0x1.662528p-12f, -0x1.2088e8p+0f, -0x1.46baf8p-1f, -0x1.a652dp-4f,
+                      0x1.65ca5ap-6f, -0x1.82581cp-9f, 0x1.86d75ep-13f);
   }
 };
 
@@ -76,6 +87,7 @@ struct Format<double> {
   static constexpr double ln2_lo = 0x1.a39ef35793c76p-33;
   static constexpr double exp_max = 711, exp_min = -747;
   static constexpr double tanh_one = 19.5;
+  static constexpr double erf_one = 5.95;
   static constexpr double denormal_scale = 0x1p52;
 
   static NATIVEOPS_INLINE double exp_tail(double r) {
@@ -88,6 +100,22 @@ struct Format<double> {
     return polynomial(z, 0x1.5555555555555p-1, 0x1.9999999999e0ep-2, 0x1.249249242a0b1p-2,
                       0x1.c71c725a6c121p-3, 0x1.745cddc2a2a9ap-3, 0x1.3b20bf47fee9fp-3,
                       0x1.0f5b0a7f3ebddp-3, 0x1.0f72ff3b96b03p-3);
+  }
+  static NATIVEOPS_INLINE double erf_tail(double z) {
+    return polynomial(z, 0x1.06eba8214db69p-3, -0x1.812746b037a25p-2, 0x1.ce2f21a0458d5p-4,
+                      -0x1.b82ce3135542ap-6, 0x1.565bcd2d265adp-8, -0x1.c02db982a8bd2p-11,
+                      0x1.f9a3c7b468f46p-14, -0x1.f4de6633bec0ep-17, 0x1.ba801fb2c50aep-20,
+                      -0x1.6474ac4311de5p-23, 0x1.1882bfb330882p-26, -0x1.e92f1078fdc3cp-30,
+                      0x1.70a5ec00a5131p-33);
+  }
+  static NATIVEOPS_INLINE double log_erfc(double x) {
+    return polynomial(x, -0x1.a775a76a25ea3p-26, -0x1.20dd714894609p+0, -0x1.45f323180196dp-1,
+                      -0x1.a4f3536bd6e83p-4, 0x1.3966e65d2456ep-6, 0x1.a721a84045461p-13,
+                      -0x1.b6fc96268b56p-10, 0x1.218f3f6066ee1p-11, 0x1.6e9dbfa726ef8p-16,
+                      -0x1.cfbb9befecfap-14, 0x1.0eea7374cc535p-14, -0x1.95d41d3d70d33p-16,
+                      0x1.c4d73e1fcb4edp-18, -0x1.879291f5df2aep-20, 0x1.07bae7979de2dp-22,
+                      -0x1.10d5f56e5c35ap-25, 0x1.a3cd6303c8569p-29, -0x1.c4eb92bb4f475p-33,
+                      0x1.31d34f4dcfc8p-37, -0x1.84f74d288c344p-43);
   }
 };
 
@@ -201,6 +229,20 @@ NATIVEOPS_INLINE T sigmoid(T x) {
   const T quotient = (x < 0 ? e : T(1)) / d.high;
   const T rest = (x < 0 ? e_low : T(0)) - quotient * (d.low + e_low);
   return quotient + rest * (x < 0 ? 1 - quotient : quotient);
+}
+
+// erf|x| = |x| + |x| tail(x^2) below 1; 1 - e^log_erfc(|x|) from there on, where 2^n is no
+// denormal.
+template <class T>
+NATIVEOPS_INLINE T erf(T x) {
+  using F = Format<T>;
+  using Bits = typename F::Bits;
+  const Bits sign = bit_cast<Bits>(x) & bit_cast<Bits>(T(-0.0));
+  const T size = bit_cast<T>(bit_cast<Bits>(x) ^ sign);
+  const Reduced<T> y = reduce(F::log_erfc(size > F::erf_one ? F::erf_one : size));
+  const T large = 1 - (1 + (y.r + y.tail)) * power_of_two(y.n);
+  const T small = size + size * F::erf_tail(size * size);
+  return bit_cast<T>(bit_cast<Bits>(size < 1 ? small : large) | sign);
 }
 
 }  // namespace elementary

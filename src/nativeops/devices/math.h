@@ -3,7 +3,7 @@
 // loop over them vectorises without -ffast-math; on CUDA they are the device's own functions.
 //
 // Greatest error in ulp, tested against long double in tests/toolkit; special values as in C:
-//   exp, log, log1p   1      tanh, sigmoid   1.6      on the CPU, float and double
+//   exp, log, log1p   1      tanh, sigmoid, erf   1.6      on the CPU, float and double
 //   CUDA: as its programming guide states (2 for float), sigmoid 3
 // logaddexp: 2 ulp of the larger of |a|, |b| and 1, since its two terms may cancel.
 #pragma once
@@ -20,6 +20,10 @@ NATIVEOPS_INLINE float abs(float v) { return fabsf(v); }
 NATIVEOPS_INLINE double abs(double v) { return fabs(v); }
 NATIVEOPS_INLINE int32_t abs(int32_t v) { return v < 0 ? -v : v; }
 NATIVEOPS_INLINE int64_t abs(int64_t v) { return v < 0 ? -v : v; }
+
+// Rounded correctly on every device.
+NATIVEOPS_INLINE float sqrt(float v) { return sqrtf(v); }
+NATIVEOPS_INLINE double sqrt(double v) { return ::sqrt(v); }
 
 // -1, 0 or 1; NaN stays NaN.
 template <class T>
@@ -78,6 +82,8 @@ NATIVEOPS_INLINE float log1p(float x) { return NATIVEOPS_PICK(log1pf(x), element
 NATIVEOPS_INLINE double log1p(double x) { return NATIVEOPS_PICK(::log1p(x), elementary::log1p(x)); }
 NATIVEOPS_INLINE float tanh(float x) { return NATIVEOPS_PICK(tanhf(x), elementary::tanh(x)); }
 NATIVEOPS_INLINE double tanh(double x) { return NATIVEOPS_PICK(::tanh(x), elementary::tanh(x)); }
+NATIVEOPS_INLINE float erf(float x) { return NATIVEOPS_PICK(erff(x), elementary::erf(x)); }
+NATIVEOPS_INLINE double erf(double x) { return NATIVEOPS_PICK(::erf(x), elementary::erf(x)); }
 
 #undef NATIVEOPS_PICK
 

@@ -38,7 +38,7 @@ struct View {
     return n;
   }
 
-  // A kept result that nobody needs arrives without memory.
+  // A result that nobody wants, and an optional input that nobody gave, arrive without memory.
   HOST_DEVICE explicit operator bool() const { return data != nullptr; }
 
   template <class U = T, std::enable_if_t<!std::is_const<U>::value, int> = 0>

@@ -18,7 +18,9 @@ def as_numpy(op: Op[Any], arrays: Sequence[Any]) -> list[Any]:
     """The inputs of a call as NumPy arrays; nothing is copied."""
     check_frameworks(op, arrays)
     return [
-        array if isinstance(array, np.ndarray) else _read(op.name, spec.name, array)
+        array
+        if array is None or isinstance(array, np.ndarray)
+        else _read(op.name, spec.name, array)
         for spec, array in zip(op.signature.inputs, arrays, strict=True)
     ]
 

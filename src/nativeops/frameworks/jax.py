@@ -5,7 +5,7 @@ Importing this file makes all built-in ops known to the core, so that saved prog
 them run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -41,9 +41,11 @@ class Jax:
         return str(array.dtype), tuple(array.shape), device_of(array)
 
     @staticmethod
-    def run(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def run(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `frameworks.base.Framework`."""
         handle = op.handles.get("jax") or connect(op)
+        if handle.absent:
+            args, kwargs = handle.absent.take(args, kwargs)
         call = handle.find(kwargs) if kwargs else handle.plain
         if call is None or len(args) != handle.n_inputs:
             args, call = arrange(handle, args, kwargs)
@@ -64,8 +66,8 @@ def connect(op: Op[Any]) -> Handle:
 
 
 def arrange(
-    handle: Handle, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], Call]:
+    handle: Handle, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Call]:
     """The arrays in order, and the call that the other arguments ask for."""
     op = handle.op
     declared, want = op.split_want(kwargs)
@@ -73,10 +75,10 @@ def arrange(
     call = handle.call(attributes, op.wanted(want))
     if len(args) == len(arrays):  # else the keywords hold arrays
         handle.remember(kwargs, call)
-    return tuple(arrays), call
+    return handle.absent.fill(arrays) if handle.absent else arrays, call
 
 
-def _explain(call: Call, arrays: tuple[Any, ...], error: Exception) -> Exception:
+def _explain(call: Call, arrays: Sequence[Any], error: Exception) -> Exception:
     """The error that says in the op's own words what JAX refused."""
     op = call.op
     committed = [device_of(array) for array in arrays if array.committed]

@@ -10,8 +10,9 @@ import jax.core
 import numpy as np
 
 from nativeops.call import Op
-from nativeops.errors import Given
 from nativeops.frameworks import jax_sharding
+from nativeops.frameworks.absent import absent
+from nativeops.frameworks.jax_absent import nothing
 from nativeops.frameworks.jax_primitive import compute, primitive
 from nativeops.library import define
 
@@ -43,7 +44,7 @@ class Call:
     def solve(self, avals: Sequence[Any]) -> Any:
         """Everything that can be checked without the arrays' numbers."""
         described = [
-            Given(spec.name, str(aval.dtype), tuple(aval.shape), str(spec))
+            spec.given(str(aval.dtype), aval.shape)
             for spec, aval in zip(self.inputs, avals, strict=True)
         ]
         return self.op.check(described, [""] * len(described), self.attributes)
@@ -82,6 +83,7 @@ class Handle:
         define(op)
         self.op = op
         self.n_inputs = len(op.signature.inputs)
+        self.absent = absent(op, nothing)
         # What the gradient rule reads must be made, though nobody else may want it.
         self.asked = sum(
             1 << bit

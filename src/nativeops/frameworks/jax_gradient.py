@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir
 
 from nativeops.errors import GradientError, message
+from nativeops.frameworks.absent import without_absent
 from nativeops.frameworks.jax_call import Call
 from nativeops.frameworks.jax_primitive import primitive
 from nativeops.signature import VARIABLES, ArraySpec
@@ -55,8 +56,8 @@ def _jvp(
     op = call.op
     moving = {
         spec.name: tangent
-        for spec, tangent in zip(call.inputs, tangents, strict=True)
-        if type(tangent) is not ad.Zero and _is_float(spec)
+        for spec, primal, tangent in zip(call.inputs, primals, tangents, strict=True)
+        if type(tangent) is not ad.Zero and _is_float(spec) and not spec.is_absent(primal.shape)
     }
     if not moving or not any(map(_is_float, call.made)):
         results = primitive.bind(*primals, call=call)
@@ -85,7 +86,8 @@ def _transpose(arriving: Sequence[Any], *arguments: Any, rule: Linear) -> list[A
     _check_kept(rule, d_outputs)
     # What JAX kept of NumPy's arrays, and what arrives, may still be NumPy's.
     saved = [jnp.asarray(array) for array in arguments[:n_saved]]
-    known = dict(zip(rule.saved, saved, strict=True)) | dict(rule.call.attributes)
+    known = without_absent(op, dict(zip(rule.saved, saved, strict=True)), jnp.shape)
+    known |= dict(rule.call.attributes)
     known["needs"] = tuple(f"d_{name}" for name in rule.needs)
     for name, kind in rule.types.items():
         if f"d_{name}" in op.gradient_names:

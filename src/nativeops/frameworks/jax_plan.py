@@ -22,6 +22,8 @@ Label = int | str | None  # a leading axis counted from the right, an independen
 
 def labels(call: "Call", spec: ArraySpec, shape: Sequence[Any]) -> list[Label]:
     """What may be spread of an array, per axis."""
+    if spec.is_absent(shape):
+        return [None] * len(shape)
     lead = len(shape) - len(spec.axes)
     spread = all(made.batch for made in call.made)
     found: list[Label] = [lead - i if spread and shape[i] != 1 else None for i in range(lead)]

@@ -51,7 +51,9 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     outputs = _outputs(op, solution, mask, out)
     aside = out is not None and _needs_aside(out, arrays)
     made = [np.empty_like(out, order="C", subok=False)] if aside else outputs
-    inputs = tuple(_readable(a, g.dtype) for a, g in zip(arrays, described, strict=True))
+    inputs = tuple(
+        None if a is None else _readable(a, g.dtype) for a, g in zip(arrays, described, strict=True)
+    )
     places = tuple(
         None if o is None else _readable(o, op.signature.output_dtype(s, solution))
         for o, s in zip(made, op.signature.outputs, strict=True)
@@ -70,7 +72,8 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 def _needs_aside(out: Any, arrays: Sequence[Any]) -> bool:
     """Whether the result cannot be written to `out` while the inputs are read."""
-    return not _steppable(out) or any(np.may_share_memory(out, array) for array in arrays)
+    given = [array for array in arrays if array is not None]
+    return not _steppable(out) or any(np.may_share_memory(out, array) for array in given)
 
 
 def _steppable(array: Any) -> bool:

@@ -62,6 +62,8 @@ def explain(
     arrays, attributes = op.bind(args, op.split(kwargs)[0])
     check_dense(op, arrays)
     described = given(op, framework, arrays)
+    if absent := op.handles["tensorflow"].absent:
+        arrays = absent.fill(arrays)
     shapes = [tf.TensorShape(array.shape) for array in arrays]
     if not all(shape.is_fully_defined() for shape in shapes):
         op.check(_filled(op, described, shapes), ["cpu"] * len(arrays), attributes)
@@ -73,7 +75,7 @@ def explain(
 def unfit(op: Op[Any], arrays: Sequence[tuple[str, tuple[int, ...]]], values: Sequence[Any]) -> str:
     """Why arrays of these dtypes and shapes do not fit; the core asks while a graph runs."""
     described = [
-        Given(spec.name, dtype, shape, str(spec))
+        spec.given(dtype, shape)
         for spec, (dtype, shape) in zip(op.signature.inputs, arrays, strict=True)
     ]
     names = [spec.name for spec in op.signature.attributes]
@@ -107,6 +109,8 @@ def _filled(op: Op[Any], described: Sequence[Given], shapes: Sequence[Any]) -> l
     ]
     sizes: dict[str, int] = {}
     for spec, shape in zip(specs, own, strict=True):
+        if spec.is_absent(shape):
+            continue
         for axis, size in zip(reversed(spec.axes), reversed(shape), strict=False):
             if axis.name is not None and size is not None:
                 sizes.setdefault(axis.name, size)
@@ -117,6 +121,8 @@ def _filled(op: Op[Any], described: Sequence[Given], shapes: Sequence[Any]) -> l
 
 
 def _numbers(spec: ArraySpec, shape: Sequence[int | None], known: Mapping[str, int]) -> Any:
+    if spec.is_absent(shape):
+        return tuple(shape)
     lead = len(shape) - len(spec.axes)
     numbers = [Unknown(1) if size is None else size for size in shape]
     for place, axis in enumerate(spec.axes, lead):

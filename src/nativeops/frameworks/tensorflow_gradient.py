@@ -16,6 +16,7 @@ from tensorflow.python.eager import forwardprop
 
 from nativeops.call import Op
 from nativeops.errors import GradientError
+from nativeops.frameworks.absent import without_absent
 from nativeops.frameworks.tensorflow_handle import set_shapes
 from nativeops.signature import VARIABLES
 
@@ -89,7 +90,9 @@ class Gradient:
             name: tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
             for name, value in known.items()
         }
+        likes = {i: like for i, like in likes.items() if not self._is_absent(i, like)}
         needs = tuple(f"d_{self.inputs[i]}" for i in likes)
+        dense = without_absent(self.op, dense, _sizes)
         found = self.op.differentiate({**dense, "needs": needs})
         if len(found) != len(self.floats):
             text = f"the gradient rule gave {len(found)} gradients for {len(self.floats)} inputs"
@@ -99,6 +102,9 @@ class Gradient:
             if i in likes and gradient is not None:
                 gradients[i] = _summed(gradient, likes[i])
         return gradients
+
+    def _is_absent(self, place: int, like: Any) -> bool:
+        return self.op.signature.inputs[place].is_absent(_sizes(like))
 
 
 def connect_gradient(handle: "Handle") -> None:
@@ -118,6 +124,12 @@ def connect_gradient(handle: "Handle") -> None:
 
     tf.RegisterGradient(name)(gradient)
     forwardprop._SPECIAL_CASES[name] = refuse
+
+
+def _sizes(like: Any) -> tuple[Any, ...]:
+    """The shape of a tensor, or a shape, as far as it is known."""
+    shape = like if isinstance(like, tf.TensorShape) else like.shape
+    return () if shape.rank is None else tuple(shape.as_list())
 
 
 def _like(tensor: Any) -> Any:

@@ -15,6 +15,8 @@ from tensorflow.python.ops import control_flow_util
 
 from nativeops.call import Op
 from nativeops.errors import DeviceError, message
+from nativeops.frameworks.absent import absent
+from nativeops.frameworks.tensorflow_absent import nothing
 from nativeops.frameworks.tensorflow_call import Call, key_of, text_of, value_of
 from nativeops.library import define, extension
 
@@ -35,6 +37,7 @@ class Handle:
         signature = op.signature
         self.name = "Nativeops_" + op.key.replace(".", "_")
         self.n_inputs = len(signature.inputs)
+        self.absent = absent(op, nothing)
         self.single = op.result is None
         self.always = op.wanted(None)
         self.shown = [not spec.kept for spec in signature.outputs]
@@ -42,16 +45,13 @@ class Handle:
         sizes = any(spec.type in (int, bool) for spec in signature.attributes)
         self.sized = sizes or signature.selective
         self.calls: dict[str, Call] = {}
-        certain = sum(
-            1 << bit for bit, s in enumerate(signature.outputs) if not (s.kept or s.optional)
-        )
-        extension().implement_tensorflow(op.id, self.name, certain)
+        extension().implement_tensorflow(op.id, self.name)
 
-    def arrange(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Sequence[Any], Call]:
+    def arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Call]:
         """The arrays in order, and the rest."""
         key = None
+        if self.absent:
+            args, kwargs = self.absent.take(args, kwargs)
         if len(args) == self.n_inputs:
             key = key_of(kwargs)
             known = None if key is None else self.calls.get(key)
@@ -64,7 +64,7 @@ class Handle:
             if len(self.calls) >= _MOST_CALLS:
                 self.calls.clear()
             self.calls[key] = call
-        return arrays, call
+        return self.absent.fill(arrays) if self.absent else arrays, call
 
     def call(self, attributes: Mapping[str, Any], mask: int) -> Call:
         """A call with these attributes that makes these outputs."""

@@ -108,7 +108,7 @@ def _explain(
             hint = f"convert it with `{spec.name}.{way}`."
             return ArgumentError(message(op.name, text, hint=hint))
     described = given(op, framework, arrays)
-    devices = [str(array.device) for array in arrays]
+    devices = [str(getattr(array, "device", "")) for array in arrays]
     solution = op.check(described, devices, attributes)
     if devices[0].partition(":")[0] not in ("cpu", "cuda", "meta"):
         text = f"there are no kernels for {devices[0]}."

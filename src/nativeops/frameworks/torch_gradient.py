@@ -34,6 +34,7 @@ class Function:
             for specs in (signature.inputs, signature.outputs, signature.attributes)
         )
         self.op, self.describe, self.inputs = op, describe, inputs
+        self.optional = [*enumerate(signature.inputs)][signature.required :]
         self.n_inputs, self.n_attributes = len(inputs), len(attributes)
         self.single = len(outputs) == 1
         self.selective = signature.selective
@@ -45,7 +46,7 @@ class Function:
             if spec.kept or (spec.optional and spec.name in op.gradient_names)
         )
         saved = [name for name in op.gradient_names if name in inputs or name in outputs]
-        self.pick_saved = _picker([*inputs, *outputs], saved)
+        self.pick_saved, self.saved = _picker([*inputs, *outputs], saved), saved
         known = [*saved, *attributes, *(f"d_{name}" for name in outputs), "needs"]
         self.pick_arguments = _picker(known, op.gradient_names)
         self.words = [(i, a.choices) for i, a in enumerate(signature.attributes) if a.choices]
@@ -75,6 +76,9 @@ class Function:
         else:
             ctx.save_for_backward(*self.pick_saved((*arrays, *result)))
             self._note_outputs(ctx, values, result)
+        if self.optional:
+            ctx.absent = [i for i, spec in self.optional if spec.is_absent(values[i].shape)]
+            ctx.device = values[0].device
         if self.n_attributes:
             ctx.numbers = values[self.n_inputs : self.n_inputs + self.n_attributes]
         return result
@@ -84,7 +88,9 @@ class Function:
         op = self.op
         if op.gradient_rule is None:
             raise GradientError(op.no_gradient)
-        pattern = ctx.needs_input_grad
+        pattern, saved = ctx.needs_input_grad, ctx.saved_tensors
+        if self.optional:
+            pattern, saved = self._without_absent(ctx.absent, pattern, saved)
         needs = self.needs.get(pattern)
         if needs is None:
             needed = (f"d_{name}" for i, name in enumerate(self.inputs) if pattern[i + 1])
@@ -92,7 +98,7 @@ class Function:
         if not self.single:
             d_outputs = tuple(self._filled(ctx, d_outputs))
         numbers = self._spelt(ctx.numbers) if self.n_attributes else ()
-        known = (*ctx.saved_tensors, *numbers, *d_outputs, needs)
+        known = (*saved, *numbers, *d_outputs, needs)
         gradients = op.gradient_rule(*self.pick_arguments(known))
         if not isinstance(gradients, tuple):
             gradients = (gradients,)
@@ -101,8 +107,24 @@ class Function:
             raise TypeError(f"{op.name}: {text} for {self.n_inputs - len(self.integers)} inputs")
         for place in self.integers:
             gradients = (*gradients[:place], None, *gradients[place:])
+        if self.optional and ctx.absent:
+            gradients = self._of_absent(ctx, gradients)
         # Where an input was broadcast, PyTorch sums its gradient to its shape.
         return (None, *gradients, *self.rest)
+
+    def _without_absent(self, absent: Any, pattern: Any, saved: Any) -> tuple[Any, Any]:
+        """The rule gets None for an absent input, and no gradient of it is wanted."""
+        gone = [self.inputs[i] for i in absent]
+        pattern = tuple(p and i - 1 not in absent for i, p in enumerate(pattern))
+        return pattern, [None if n in gone else s for n, s in zip(self.saved, saved, strict=True)]
+
+    def _of_absent(self, ctx: Any, gradients: Any) -> tuple[Any, ...]:
+        """Whoever gave an empty tensor himself may have asked for its gradient."""
+        found = list(gradients)
+        for i in ctx.absent:
+            empty = torch.zeros((0,) * len(self.op.signature.inputs[i].axes), device=ctx.device)
+            found[i] = empty if ctx.needs_input_grad[i + 1] else None
+        return tuple(found)
 
     def _note_outputs(self, ctx: Any, values: Any, results: Any) -> None:
         ctx.mark_non_differentiable(*(results[bit] for bit in self.kept))

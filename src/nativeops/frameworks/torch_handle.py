@@ -13,6 +13,8 @@ import torch
 
 from nativeops.call import Op, given
 from nativeops.frameworks import Framework
+from nativeops.frameworks.absent import absent
+from nativeops.frameworks.torch_absent import nothing
 from nativeops.frameworks.torch_autograd import autograd_kernel
 from nativeops.frameworks.torch_gradient import Function
 from nativeops.frameworks.torch_vmap import vmap_rule
@@ -35,7 +37,8 @@ class Handle:
         signature = op.signature
         self.n_inputs = len(signature.inputs)
         self.selective = signature.selective
-        self.plain = not (signature.attributes or signature.selective)
+        self.absent = absent(op, nothing)
+        self.plain = not (signature.attributes or signature.selective or self.absent)
         self.single = op.result is None
         # What `arrange` and `collect` need of the declaration, without its objects.
         self.numbers: list[tuple[Any, ...]] = [
@@ -73,8 +76,10 @@ class Handle:
         gives = "Tensor" if n == 1 else f"({', '.join(['Tensor'] * n)})"
         return f"({', '.join(takes)}) -> {gives}"
 
-    def arrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    def arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """The arguments in the order of the schema."""
+        if self.absent:
+            args, kwargs = self.absent.take(args, kwargs)
         values = [*args]
         found = 0
         for name, kind, choices, default, low, high in self.numbers:
@@ -100,10 +105,12 @@ class Handle:
         fits = len(args) == self.n_inputs and found == len(kwargs)
         return values if fits else self._bind(args, kwargs)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """The same for whatever is written in another way, or wrong."""
         declared, want = self.op.split_want(kwargs)
         arrays, attributes = self.op.bind(args, declared)
+        if self.absent:
+            arrays = [*self.absent.fill(arrays)]
         pairs = [(spec.choices, attributes[spec.name]) for spec in self.op.signature.attributes]
         numbers = [choices.index(value) if choices else value for choices, value in pairs]
         if not self.selective:

@@ -42,7 +42,8 @@ class JaxArrays:
         self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
     ) -> dict[str, Any]:
         """What flows back into each floating point input."""
-        specs = [spec for spec in op.signature.inputs if spec.kind in FLOATS]
+        floats = [spec for spec in op.signature.inputs if spec.kind in FLOATS]
+        specs = [spec for spec in floats if spec.name in arguments]
 
         def function(leaves: dict[str, Any]) -> list[Any]:
             result = op(**{**arguments, **leaves})

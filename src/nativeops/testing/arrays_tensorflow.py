@@ -38,7 +38,8 @@ class TensorFlowArrays:
         self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
     ) -> dict[str, Any]:
         """See `Arrays`."""
-        names = [spec.name for spec in op.signature.inputs if spec.kind in FLOATS]
+        floats = [spec.name for spec in op.signature.inputs if spec.kind in FLOATS]
+        names = [name for name in floats if name in arguments]
         leaves = [arguments[name] for name in names]
         with tf.GradientTape() as tape:
             tape.watch(leaves)

@@ -46,7 +46,8 @@ class TorchArrays:
         self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
     ) -> dict[str, Any]:
         """What flows back into each floating point input."""
-        specs = [spec for spec in op.signature.inputs if spec.kind in FLOATS]
+        floats = [spec for spec in op.signature.inputs if spec.kind in FLOATS]
+        specs = [spec for spec in floats if spec.name in arguments]
         leaves = {spec.name: arguments[spec.name].detach().requires_grad_() for spec in specs}
         result = op(**{**arguments, **leaves})
         outputs = [o for o in (result if op.result else [result]) if o is not None]

@@ -34,6 +34,7 @@ class Case:
     layout: str = "contiguous"
     group: str = ""  # why the case is there
     mode: str = "eager"  # or "compiled": inside a function that the framework compiles
+    absent: tuple[str, ...] = ()  # the optional inputs that are left away
 
     def __str__(self) -> str:
         sizes = "".join(f"{name}{size}" for name, size in self.sizes.items())
@@ -43,6 +44,7 @@ class Case:
         where = [self.framework, *(["compiled"] if self.mode == "compiled" else []), self.device]
         words = [self.op.name, *where, *self.dtypes.values()]
         words += [self.layout.replace(" ", "_"), f"{lead}{sizes}"]
+        words += [f"no_{name}" for name in self.absent]
         return "-".join([*words, *(f"{name}={v}" for name, v in self.attributes.items())])
 
     @cached_property
@@ -60,10 +62,15 @@ class Case:
         """The arguments in NumPy, with the numbers that the dtypes can hold."""
         random = np.random.default_rng(zlib.crc32(str(self).encode()))
         drawn = arguments(self.op, random, self.sizes, self.leads, self.attributes)
-        for spec in self.op.signature.inputs:
+        for spec in self.inputs:
             numbers = rounded(np.asarray(drawn[spec.name]), self.dtype(spec))
             drawn[spec.name] = repeated(numbers, self.layout)
-        return drawn
+        return {**drawn, **dict.fromkeys(self.absent)}
+
+    @cached_property
+    def inputs(self) -> list[ArraySpec]:
+        """Those that are given."""
+        return [spec for spec in self.op.signature.inputs if spec.name not in self.absent]
 
     def dtype(self, spec: ArraySpec) -> str:
         """The dtype of one argument or result."""
@@ -74,13 +81,14 @@ class Case:
         """The arrays of this case's framework."""
         return {
             spec.name: self.arrays.place(self.values[spec.name], self.dtype(spec), self.layout)
-            for spec in self.op.signature.inputs
+            for spec in self.inputs
         }
 
     @cached_property
     def given(self) -> Values:
         """The arguments as the op takes them."""
-        return {**self.values, **{name: placed.array for name, placed in self.placed.items()}}
+        given = {name: value for name, value in self.values.items() if name not in self.absent}
+        return {**given, **{name: placed.array for name, placed in self.placed.items()}}
 
     @cached_property
     def reference(self) -> tuple[Any, ...]:
@@ -91,13 +99,16 @@ class Case:
 
     @cached_property
     def known(self) -> dict[str, int]:
-        """The sizes of all names."""
-        return {**self.sizes, **numbers(self.attributes)}
+        """The sizes of all names; what only absent inputs could tell is 0."""
+        told = {axis.name for spec in self.inputs for axis in spec.axes}
+        sizes = {name: size if name in told else 0 for name, size in self.sizes.items()}
+        return {**sizes, **numbers(self.attributes)}
 
     @cached_property
     def lead(self) -> Lead:
         """The leading axes of the results."""
-        return np.broadcast_shapes(*self.leads)
+        pairs = zip(self.op.signature.inputs, self.leads, strict=True)
+        return np.broadcast_shapes(*(lead for spec, lead in pairs if spec in self.inputs))
 
     def tolerance(self, spec: ArraySpec, reference: Any) -> Any:
         """How far an array may be from its reference."""
@@ -134,7 +145,7 @@ class Case:
 
     def check_inputs_unchanged(self) -> None:
         """No argument was written to, nor the memory between its elements."""
-        for spec in self.op.signature.inputs:
+        for spec in self.inputs:
             fresh = self.arrays.place(self.values[spec.name], self.dtype(spec), self.layout)
             after = self.arrays.values(self.placed[spec.name].buffer)
             assert_same(after, self.arrays.values(fresh.buffer), f"the argument `{spec.name}`")

@@ -20,20 +20,19 @@ class CompiledOp:
     def __call__(self, **arguments: Any) -> Any:
         """Arrays are arguments of the compiled function; all else is a constant in it."""
         names = [spec.name for spec in self.signature.inputs]
-        places = [name for name in names if framework_of(type(arguments[name]))]
+        places = [name for name in names if framework_of(type(arguments.get(name)))]
         fixed = {name: value for name, value in arguments.items() if name not in places}
         key = repr(fixed)
         if key not in self._functions:
-            self._functions[key] = self._compiled(_function(self.op, places == names, fixed))
+            self._functions[key] = self._compiled(_function(self.op, places, fixed))
         return self._functions[key](*(arguments[name] for name in places))
 
 
-def _function(op: Op[Any], all_arrays: bool, fixed: dict[str, Any]) -> Callable[..., Any]:
+def _function(op: Op[Any], places: list[str], fixed: dict[str, Any]) -> Callable[..., Any]:
     """The op as a function of its arrays."""
-    if all_arrays:
+    if places == [spec.name for spec in op.signature.inputs]:
         return lambda *arrays: op(*arrays, **fixed)
-    names = [spec.name for spec in op.signature.inputs if spec.name not in fixed]
-    return lambda *arrays: op(**dict(zip(names, arrays, strict=True)), **fixed)
+    return lambda *arrays: op(**dict(zip(places, arrays, strict=True)), **fixed)
 
 
 def said_in(said: str, text: str, mode: str) -> bool:

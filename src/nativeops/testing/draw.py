@@ -81,6 +81,20 @@ def all_attributes(op: Op[Any]) -> Iterator[Values]:
             yield {**base, spec.name: value}
 
 
+def all_absent(op: Op[Any]) -> list[tuple[str, ...]]:
+    """The optional inputs that are left away: each alone, and all together."""
+    names = [spec.name for spec in op.signature.inputs if spec.optional]
+    return [*((name,) for name in names), *([tuple(names)] if len(names) > 1 else [])]
+
+
+def all_told(op: Op[Any], absent: Sequence[str]) -> bool:
+    """Whether the other inputs tell the size of every result."""
+    told = {spec.name for spec in op.signature.attributes if spec.type in (int, bool)}
+    told |= {a.name for s in op.signature.inputs if s.name not in absent for a in s.axes if a.name}
+    outputs = [s for bit, s in enumerate(op.signature.outputs) if op.signature.certain >> bit & 1]
+    return all(axis.names() <= told for spec in outputs for axis in spec.axes)
+
+
 def attribute_values(spec: AttributeSpec) -> list[Any]:
     """Values to try, the default first."""
     if spec.choices:

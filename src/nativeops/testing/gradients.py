@@ -89,7 +89,8 @@ def by_rule(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
     """The op's gradient rule in float64, on what is kept in the case's own dtypes."""
     signature = case.op.signature
     floats = [spec for spec in signature.inputs if spec.kind in FLOATS]
-    known = {**case.values, "needs": tuple(f"d_{spec.name}" for spec in floats)}
+    needs = tuple(f"d_{spec.name}" for spec in floats if spec in case.inputs)
+    known = {**case.values, "needs": needs}
     for spec, reference, d_output in zip(signature.outputs, case.reference, d_outputs, strict=True):
         known[spec.name] = rounded(reference, case.dtype(spec))
         known[f"d_{spec.name}"] = d_output
@@ -98,6 +99,7 @@ def by_rule(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
     return {
         spec.name: _sum_to(np.asarray(gradient), np.shape(case.values[spec.name]))
         for spec, gradient in zip(floats, gradients, strict=True)
+        if spec in case.inputs
     }
 
 

@@ -91,12 +91,12 @@ def _run_all(chosen: list[Case], writer: int) -> int:
 
 def _run_guarded(case: Case, at_end: bool) -> None:
     signature = case.op.signature
-    inputs = []
-    for spec in signature.inputs:
+    inputs = {}
+    for spec in case.inputs:
         placed = case.arrays.place(case.values[spec.name], case.dtype(spec), case.layout)
         array, _ = guarded(placed.buffer.shape, case.dtype(spec), at_end)
         array[...] = placed.buffer
-        inputs.append((_same_view(array, placed.array), DTYPES.index(case.dtype(spec))))
+        inputs[spec.name] = _same_view(array, placed.array), case.dtype(spec)
     solution = Solution(case.known, case.lead, dict(case.dtypes))
     outputs = [
         (spec, *guarded(signature.output_shape(spec, solution), case.dtype(spec), at_end))
@@ -104,7 +104,10 @@ def _run_guarded(case: Case, at_end: bool) -> None:
     ]
     places = tuple((_plain(a, case.dtype(s)), DTYPES.index(case.dtype(s))) for s, a, _ in outputs)
     numbers = tuple(case.attributes[spec.name] for spec in signature.attributes)
-    held = tuple((_plain(a, DTYPES[d]), d) for a, d in inputs)
+    held = tuple(
+        (_plain(array, dtype), DTYPES.index(dtype)) if array is not None else None
+        for array, dtype in (inputs.get(spec.name, (None, "")) for spec in signature.inputs)
+    )
     status, text = extension().run(case.op.id, held, places, numbers)
     assert status == 0, f"{text} (status {status})"
     for (spec, array, memory), reference in zip(outputs, case.reference, strict=True):

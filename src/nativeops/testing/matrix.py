@@ -13,8 +13,10 @@ from nativeops.testing.arrays import STRIDED
 from nativeops.testing.case import Case
 from nativeops.testing.draw import (
     Lead,
+    all_absent,
     all_attributes,
     all_sizes,
+    all_told,
     base_sizes,
     defaults,
     fits,
@@ -86,6 +88,7 @@ def cases(
             layout = LAYOUTS[given.get("layout", "contiguous")]
             skip = layout.numpy_only and framework != "numpy"
             skip |= layout.repeats and op.make_example is not None
+            skip |= not all_told(op, given.get("absent", ()))
             if not skip and fits(op, given["sizes"], given["attributes"]):
                 yield Case(op, framework, device, dtypes, group=group, mode=mode, **given)
 
@@ -95,11 +98,11 @@ def _chosen(
 ) -> Sequence[dict[str, str]]:
     """The dtypes of a variation.
 
-    Of sizes there are many: the first dtypes and, one after another, the others.
+    Of sizes and absent inputs there are many: the first dtypes and, one after another, the others.
     """
     if brief:
         return choices[: None if number == 0 else 1]
-    if group != "sizes" or len(choices) == 1:
+    if group not in ("sizes", "absent") or len(choices) == 1:
         return choices
     return [choices[0], choices[1 + number % (len(choices) - 1)]]
 
@@ -120,6 +123,8 @@ def _variations(op: Op[Any], strided: bool, brief: bool) -> Iterator[tuple[str, 
         yield "sizes", {"sizes": sizes, "leads": _leads(op, [()])}
     for attributes in itertools.islice(all_attributes(op), 1, None):
         yield "attributes", {"attributes": attributes}
+    for absent in all_absent(op):
+        yield "absent", {"absent": absent}
     yield "large", {"sizes": large_sizes(op), "leads": _leads(op, [(3,)])}
 
 

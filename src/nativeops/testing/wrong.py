@@ -71,7 +71,7 @@ def mistakes(op: Op[Any]) -> Iterator[Mistake]:
     good = arguments(op, np.random.default_rng(0))
     dtypes = {spec.name: spec.dtypes[0] for spec in op.signature.inputs}
 
-    of_arrays = (_ranks, _sizes, _leads, _dtypes, _mixed_dtypes)
+    of_arrays = (_ranks, _sizes, _leads, _dtypes, _mixed_dtypes, _without_optional)
     for maker in (*of_arrays, _attributes, _no_arrays):
         for number, (what, error, words, changes) in enumerate(maker(op, good)):
             values = {**good, **changes}
@@ -150,6 +150,17 @@ def _mixed_dtypes(op: Op[Any], good: Values) -> Iterator[Description]:
             words = [f"`{alike[0].name}`", dtypes[0], f"`{spec.name}`", dtypes[1]]
             what = f"`{spec.name}` is of another dtype than `{alike[0].name}`"
             yield what, DtypeError, words, {"dtype": {spec.name: dtypes[1]}}
+
+
+def _without_optional(op: Op[Any], good: Values) -> Iterator[Description]:
+    """The same mistakes in required inputs while all others are absent."""
+    nothing = {spec.name: None for spec in op.signature.inputs if spec.optional}
+    required = {spec.name for spec in op.signature.inputs} - nothing.keys()
+    for maker in (_ranks, _sizes, _dtypes) if nothing else ():
+        for what, error, words, changes in maker(op, good):
+            if {*changes, *changes.get("dtype", {})} <= {*required, "dtype"}:
+                yield f"{what}, and no optional input", error, words, {**changes, **nothing}
+                break
 
 
 def _attributes(op: Op[Any], good: Values) -> Iterator[Description]:

@@ -10,25 +10,29 @@
 
 namespace nativeops {
 
-// f(.., j) for j in [low, high) of the last axis, in the given row of all other axes together.
+// f(.., j) for j in [low, high) of the last axis, in the given row of all other axes together. All
+// that f calls is inlined, however long it is: a call that remains keeps the loop from vectors.
 template <class T, class F>
-void for_each_in_row(const View<T, 1>&, int64_t, int64_t low, int64_t high, F f) {
+[[gnu::flatten]] void for_each_in_row(const View<T, 1>&, int64_t, int64_t low, int64_t high, F f) {
   NATIVEOPS_IVDEP
   for (int64_t j = low; j < high; ++j) f(j);
 }
 template <class T, class F>
-void for_each_in_row(const View<T, 2>&, int64_t row, int64_t low, int64_t high, F f) {
+[[gnu::flatten]] void for_each_in_row(const View<T, 2>&, int64_t row, int64_t low, int64_t high,
+                                      F f) {
   NATIVEOPS_IVDEP
   for (int64_t j = low; j < high; ++j) f(row, j);
 }
 template <class T, class F>
-void for_each_in_row(const View<T, 3>& view, int64_t row, int64_t low, int64_t high, F f) {
+[[gnu::flatten]] void for_each_in_row(const View<T, 3>& view, int64_t row, int64_t low,
+                                      int64_t high, F f) {
   const int64_t a = row / view.size(1), b = row % view.size(1);
   NATIVEOPS_IVDEP
   for (int64_t j = low; j < high; ++j) f(a, b, j);
 }
 template <class T, class F>
-void for_each_in_row(const View<T, 4>& view, int64_t row, int64_t low, int64_t high, F f) {
+[[gnu::flatten]] void for_each_in_row(const View<T, 4>& view, int64_t row, int64_t low,
+                                      int64_t high, F f) {
   const int64_t c = row % view.size(2), rest = row / view.size(2);
   const int64_t a = rest / view.size(1), b = rest % view.size(1);
   NATIVEOPS_IVDEP

@@ -21,6 +21,7 @@ constexpr int kVectorBytes = NATIVEOPS_LEVEL >= 2 ? 64 : 32;
 
 template <class T>
 struct Vec {
+  using Number = T;
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   typedef T Raw __attribute__((vector_size(kVectorBytes)));
   typedef Int Bits __attribute__((vector_size(kVectorBytes)));
@@ -51,6 +52,22 @@ Vec<T> zero() {
 template <class T>
 Vec<T> broadcast(T value) {
   return {value - typename Vec<T>::Raw{}};  // value - 0 is value, -0 too
+}
+
+// The number at `from` in every lane, spread as it is loaded.
+inline Vec<float> broadcast_from(const float* from) {
+#if NATIVEOPS_LEVEL >= 2
+  return {_mm512_set1_ps(*from)};
+#else
+  return {_mm256_broadcast_ss(from)};
+#endif
+}
+inline Vec<double> broadcast_from(const double* from) {
+#if NATIVEOPS_LEVEL >= 2
+  return {_mm512_set1_pd(*from)};
+#else
+  return {_mm256_broadcast_sd(from)};
+#endif
 }
 
 // body(0) ... body(n - 1) with constants for indices: arrays that only such loops touch become

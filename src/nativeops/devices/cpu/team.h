@@ -14,9 +14,10 @@ struct Team {
   int size() const { return 1; }
   void sync() const {}
 
-  // f(i) for lo <= i < hi, in any order; between two phases that share data: sync().
+  // f(i) for lo <= i < hi, in any order; between two phases that share data: sync(). All that f
+  // calls is inlined, as a call that remains keeps the loop from vectors.
   template <class F>
-  void each(int64_t lo, int64_t hi, F f) const {
+  [[gnu::flatten]] void each(int64_t lo, int64_t hi, F f) const {
     NATIVEOPS_IVDEP
     for (int64_t i = lo; i < hi; ++i) f(i);
   }
@@ -48,38 +49,60 @@ struct Team {
   }
 
  private:
-  // In 16 interleaved parts, which vectorise and fix the order for every instruction set.
+  // In 16 interleaved parts, which vectorise and fix the order for every instruction set. The
+  // values are put into a row first: a loop over f alone becomes vectors for each stride of a view.
   template <class V, class F, class Fold>
-  static V reduce(int64_t lo, int64_t hi, V init, F f, Fold fold) {
-    constexpr int kParts = 16;
-    V part[kParts];
+  [[gnu::flatten]] static V reduce(int64_t lo, int64_t hi, V init, F f, Fold fold) {
+    constexpr int kParts = 16, kRow = 256;
+    alignas(64) V part[kParts], row[kRow];
     for (V& p : part) p = init;
-    for (; lo + kParts <= hi; lo += kParts) {
-      for (int p = 0; p < kParts; ++p) part[p] = fold(part[p], static_cast<V>(f(lo + p)));
+    for (; lo < hi; lo += kRow) {
+      const int count = static_cast<int>(min2<int64_t>(kRow, hi - lo)), rest = count % kParts;
+      for (int i = 0; i < count; ++i) row[i] = static_cast<V>(f(lo + i));
+      for (int i = 0; i < count - rest; i += kParts) {
+        for (int p = 0; p < kParts; ++p) part[p] = fold(part[p], row[i + p]);
+      }
+      for (int p = 0; p < rest; ++p) part[p] = fold(part[p], row[count - rest + p]);
     }
-    for (int p = 0; lo + p < hi; ++p) part[p] = fold(part[p], static_cast<V>(f(lo + p)));
+#pragma GCC unroll 4
     for (int step = kParts / 2; step > 0; step /= 2) {
+#pragma GCC unroll 8
       for (int p = 0; p < step; ++p) part[p] = fold(part[p], part[p + step]);
     }
     return part[0];
   }
 };
 
+// body(low, high) for parts of [0, n): a task of its own would cost more than a small item.
+template <class F>
+void for_parts_of_items(Device& dev, int64_t n, F body) {
+  constexpr int64_t kParts = 4096;
+  const int64_t size = (n + kParts - 1) / kParts;
+  if (n > 0) {
+    dev.parallel((n + size - 1) / size,
+                 [&](int64_t part) { body(part * size, min2(n, (part + 1) * size)); });
+  }
+}
+
 // f(team, item) for 0 <= item < n: a team of threads for every item.
 //   for_each_item(dev, n, [=] KERNEL(Team team, int64_t item) {
-//     team.each(0, d, [&](int64_t i) { ... });  team.sync();  ... });
+//     team.each(0, d, [=](int64_t i) { ... });  team.sync();  ... });
 template <class F>
 void for_each_item(Device& dev, int64_t n, F f) {
-  dev.parallel(n, [&](int64_t item) { f(Team{}, item); });
+  for_parts_of_items(dev, n, [&](int64_t low, int64_t high) {
+    for (int64_t item = low; item < high; ++item) f(Team{}, item);
+  });
 }
 
 // The same with `count` uninitialised values for each team, shared by its threads.
 //   for_each_item<float>(dev, n, count, [=] KERNEL(Team team, int64_t item, Out<float, 1> s) {..});
 template <class T, class F>
 void for_each_item(Device& dev, int64_t n, int64_t count, F f) {
-  dev.parallel(n, [&](int64_t item) {
+  for_parts_of_items(dev, n, [&](int64_t low, int64_t high) {
     Workspace<T> scratch = dev.workspace<T>(count);
-    f(Team{}, item, View<T, 1>{scratch.data(), {count}, {1}});
+    for (int64_t item = low; item < high; ++item) {
+      f(Team{}, item, View<T, 1>{scratch.data(), {count}, {1}});
+    }
   });
 }
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products from packed panels: a matrix of weights is packed once so that the inner loop
+// reads it in one stream, and rows times panel are computed a block at a time in registers.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "nativeops/devices/cpu/pack.h"
+#include "nativeops/devices/cpu/simd.h"
+
+namespace nativeops::tuned {
+
+constexpr int kWidest = 4;  // vectors in a panel
+constexpr int kTallest = NATIVEOPS_LEVEL >= 2 ? 14 : 6;
+
+// How many rows a block of so many vectors has: its sums, one load of each vector of the panel and
+// one of a row's number must fit in the registers.
+template <int kVectors>
+constexpr int kBlockRows = NATIVEOPS_LEVEL >= 2 ? (kVectors == 4   ? 6
+                                                   : kVectors == 3 ? 8
+                                                   : kVectors == 2 ? 12
+                                                                   : 14)
+                                                : (kVectors == 4   ? 2
+                                                   : kVectors == 3 ? 3
+                                                   : kVectors == 2 ? 5
+                                                                   : 6);
+
+// sums[r] = init[r] + Σ_k rows[r][k] · panel[k], for kRows rows and kVectors vectors. The sum of an
+// element is taken in the order of k, whatever the block: no result depends on how work is split.
+template <int kRows, int kVectors, class A>
+void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A* panel,
+                    const A* init, int64_t init_stride, A* sums, int64_t stride) {
+  constexpr int n = simd::kLanes<A>;
+  simd::Vec<A> sum[kRows][kVectors];
+  const A* row[kRows];
+  simd::unroll<kRows>([&](auto r) {
+    row[r] = rows[r] + offset;
+    simd::unroll<kVectors>([&](auto v) { sum[r][v] = simd::load(init + r * init_stride + v * n); });
+  });
+  for (int64_t k = 0; k < depth; ++k) {
+    simd::Vec<A> weight[kVectors];
+    simd::unroll<kVectors>([&](auto v) { weight[v] = simd::load(panel + v * n); });
+    simd::unroll<kRows>([&](auto r) {
+      const simd::Vec<A> value = simd::broadcast_from(row[r] + k);
+      simd::unroll<kVectors>([&](auto v) { sum[r][v] = simd::fma(value, weight[v], sum[r][v]); });
+    });
+    panel += kVectors * n;
+  }
+  simd::unroll<kRows>([&](auto r) {
+    simd::unroll<kVectors>([&](auto v) { simd::store(sums + r * stride + v * n, sum[r][v]); });
+  });
+}
+
+template <class A>
+using MultiplyBlock = void (*)(const A* const*, int64_t, int64_t, const A*, const A*, int64_t, A*,
+                               int64_t);
+template <class A, int kVectors, int... kRow>
+MultiplyBlock<A> block_of(int rows, std::integer_sequence<int, kRow...>) {
+  static constexpr MultiplyBlock<A> table[] = {&multiply_block<kRow + 1, kVectors, A>...};
+  return table[rows - 1];
+}
+
+// rows[r] · panel for any number of rows, in blocks of nearly equal height. body(first, count) may
+// use the sums of a block while they are in the first cache.
+template <int kVectors, class F>
+void for_blocks(int64_t rows, F&& body) {
+  const int64_t blocks = ceil_div(rows, kBlockRows<kVectors>);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t first = b * rows / blocks;
+    body(first, (b + 1) * rows / blocks - first);
+  }
+}
+template <int kVectors, class A>
+void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth, const A* panel,
+              const A* init, int64_t init_stride, A* sums, int64_t stride) {
+  constexpr auto heights = std::make_integer_sequence<int, kBlockRows<kVectors>>();
+  for_blocks<kVectors>(count, [&](int64_t first, int64_t height) {
+    block_of<A, kVectors>(static_cast<int>(height), heights)(
+        rows + first, offset, depth, panel, init + first * init_stride, init_stride,
+        sums + first * stride, stride);
+  });
+}
+
+// The same where only the run tells how wide the panel is.
+template <class A>
+void multiply(int vectors, const A* const* rows, int64_t count, int64_t offset, int64_t depth,
+              const A* panel, const A* init, int64_t init_stride, A* sums, int64_t stride) {
+  auto with = [&](auto width) {
+    multiply<width>(rows, count, offset, depth, panel, init, init_stride, sums, stride);
+  };
+  if (vectors == 1) return with(std::integral_constant<int, 1>());
+  if (vectors == 2) return with(std::integral_constant<int, 2>());
+  if (vectors == 3) return with(std::integral_constant<int, 3>());
+  with(std::integral_constant<int, 4>());
+}
+
+// `vectors` vectors split into panels of at most `widest`, as equal as possible and as many for
+// each thread as for the next.
+struct Split {
+  int64_t vectors, panels;
+
+  Split(int64_t all, int64_t widest, int64_t threads)
+      : vectors(all), panels(ceil_div(all, widest)) {
+    if (panels > threads)
+      panels = std::min(vectors, round_up(panels, threads));
+    else
+      panels = std::min(vectors, threads);
+  }
+  int64_t first(int64_t panel) const { return panel * vectors / panels; }
+  int count(int64_t panel) const { return static_cast<int>(first(panel + 1) - first(panel)); }
+};
+
+}  // namespace nativeops::tuned

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work in phases: a phase begins when all of the one before is done, as the steps of a recurrence
+// do. No number of threads has to be there: whoever comes takes part, and one alone does it all.
+#pragma once
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "nativeops/devices/cpu/device.h"
+
+namespace nativeops::tuned {
+
+// The items of every phase are split into as many parts as there are threads. A thread takes those
+// of its own part first, in every phase the same, so that its caches know them. When they are gone
+// it waits a moment and then takes items of a thread that is late.
+class Phases {
+ public:
+  Phases(int64_t phases, int64_t items, int parts) : phases_(phases), items_(items), parts_(parts) {
+    for (int p = 0; p < parts; ++p) parts_[p].size = first(p + 1) - first(p);
+  }
+
+  // body(phase, item), by the thread whose own part is `home`.
+  template <class F>
+  void work(int home, F&& body) {
+    if (items_ == 0) return;
+    there_.fetch_add(1, std::memory_order_relaxed);
+    for (;;) {
+      const int64_t phase = done_.load(std::memory_order_acquire) / items_;
+      if (phase >= phases_) return;
+      take(home, phase, body);
+      const bool alone = there_.load(std::memory_order_relaxed) == 1;
+      if (!is_done(phase, alone ? 0 : kPatience)) help(home, phase, body);
+    }
+  }
+
+ private:
+  struct alignas(64) Part {
+    std::atomic<int64_t> taken{0};  // of all phases together
+    int64_t size = 0;
+  };
+  static constexpr int kPatience = 200;  // times a processor pauses, about 40 ns each
+  static constexpr int kSpins = 2000;    // before a thread gives way to another process
+
+  int64_t first(int part) const { return part * items_ / static_cast<int64_t>(parts_.size()); }
+  bool is_done(int64_t phase) const {
+    return done_.load(std::memory_order_acquire) >= (phase + 1) * items_;
+  }
+  bool is_done(int64_t phase, int patience) const {
+    for (int i = 0; i < patience; ++i) {
+      if (is_done(phase)) return true;
+      __builtin_ia32_pause();
+    }
+    return is_done(phase);
+  }
+
+  // The next item of a part in this phase, or -1.
+  int64_t claim(int part, int64_t phase) {
+    Part& p = parts_[part];
+    int64_t taken = p.taken.load(std::memory_order_relaxed);
+    while (taken < (phase + 1) * p.size) {
+      if (p.taken.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) {
+        return first(part) + taken - phase * p.size;
+      }
+    }
+    return -1;
+  }
+
+  template <class F>
+  void take(int part, int64_t phase, F& body) {
+    int64_t count = 0;
+    for (int64_t item; (item = claim(part, phase)) >= 0; ++count) body(phase, item);
+    if (count > 0) done_.fetch_add(count, std::memory_order_acq_rel);
+  }
+
+  template <class F>
+  void help(int home, int64_t phase, F& body) {
+    const int n = static_cast<int>(parts_.size());
+    for (int i = 1; i < n && !is_done(phase); ++i) take((home + i) % n, phase, body);
+    while (!is_done(phase, kSpins)) sched_yield();
+  }
+
+  const int64_t phases_, items_;
+  std::vector<Part> parts_;
+  alignas(64) std::atomic<int64_t> done_{0};  // items of all phases together
+  std::atomic<int> there_{0};
+};
+
+}  // namespace nativeops::tuned

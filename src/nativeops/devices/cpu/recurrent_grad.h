@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of the recurrent layer on the CPU, generic over its cell. Step by step from the last
+// to the first, the gradients of all gates are computed into one array over all steps; from it the
+// gradients of inputs and weights follow as large products over all steps together.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "nativeops/devices/cpu/recurrent.h"
+#include "nativeops/devices/cpu/weight_grad.h"
+
+namespace nativeops::tuned {
+
+// The columns [0, columns) of a matrix in panels, for the rows [first, first + depth) of each gate.
+template <class T>
+class ColumnPanels {
+  using A = Accum<T>;
+  static constexpr int n = simd::kLanes<A>;
+
+ public:
+  ColumnPanels(Device& dev, const Split& split, In<T, 2> matrix)
+      : rows_(matrix.size(0)), memory_(dev.workspace<A>(split.vectors * n * rows_)) {
+    dev.parallel(split.panels, [&](int64_t p) {
+      for (int v = 0; v < split.count(p); ++v) {
+        const int64_t column = (split.first(p) + v) * n;
+        const View<const T, 2> part{&matrix(0, column),
+                                    {rows_, std::min<int64_t>(n, matrix.size(1) - column)},
+                                    {matrix.stride(0), matrix.stride(1)}};
+        pack(part, memory_.data() + split.first(p) * n * rows_ + v * n, split.count(p) * n);
+      }
+    });
+  }
+  const A* panel(const Split& split, int64_t p, int64_t row) const {
+    return memory_.data() + (split.first(p) * rows_ + row * split.count(p)) * n;
+  }
+
+ private:
+  int64_t rows_;
+  Workspace<A> memory_;
+};
+
+template <class Cell, class T>
+class Backward {
+  using A = Accum<T>;
+  using V = simd::Vec<A>;
+  static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kParts = Cell::kParts;
+
+ public:
+  Backward(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to)
+      : dev_(dev),
+        layer_(layer),
+        from_(from),
+        to_(to),
+        units_(layer.units()),
+        seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
+        split_(ceil_div(units_, n), kWidest, dev.num_threads()),
+        recurrent_(dev, split_, layer.w_hh),
+        stride_(split_.vectors * n),
+        parts_(dev.workspace<A>(seq_.frames() * row_size())),
+        carried_(dev.workspace<A>(2 * seq_.batch * stride_)),
+        bias_(dev.workspace<A>(kParts * stride_)),
+        sums_(dev.workspace<A>(dev.num_threads() * seq_.batch * kWidest * n)) {}
+
+  void run() {
+    start();
+    run_phases(
+        dev_, seq_.steps + 1, split_.panels, [&](int64_t home, int64_t phase, int64_t panel) {
+          advance(seq_.steps - 1 - phase, panel, sums_.data() + home * seq_.batch * kWidest * n);
+        });
+    finish_bias();
+    if (to_.x) input_grad();
+    WeightGrad<T> weights(dev_, parts_.data(), row_size(), seq_.frames());
+    if (to_.w_ih) {
+      weights.run(to_.w_ih, Cell::kInputPart, units_,
+                  [&](int64_t frame, int64_t first, int64_t count, A* to) {
+                    const auto [step, r] = where(frame);
+                    copy_row(layer_.x, seq_.time(step, r), seq_.item(r), first, count, to);
+                  });
+    }
+    if (to_.w_hh) {
+      weights.run(to_.w_hh, Cell::kStatePart, units_,
+                  [&](int64_t frame, int64_t first, int64_t count, A* to) {
+                    const auto [step, r] = where(frame);
+                    if (step > 0)
+                      return copy_row(from_.y, seq_.time(step - 1, r), seq_.item(r), first, count,
+                                      to);
+                    for (int64_t i = 0; i < count; ++i)
+                      to[i] = initial(layer_.h_0, seq_.item(r), first + i);
+                  });
+    }
+  }
+
+ private:
+  struct Place {
+    int64_t step, r;
+  };
+  int64_t row_size() const { return kParts * units_; }
+  A* parts(int64_t step, int64_t r) { return parts_.data() + seq_.frame(step, r) * row_size(); }
+  A* direct(int64_t r) { return carried_.data() + r * stride_; }  // what passes by the gates
+  A* d_cell(int64_t r) { return carried_.data() + (seq_.batch + r) * stride_; }
+  static A initial(In<T, 2> state, int64_t b, int64_t unit) {
+    return state.size(1) > 0 ? A(state(b, unit)) : A(0);
+  }
+  Place where(int64_t frame) const {
+    return {place_step_[frame], frame - seq_.frame(place_step_[frame], 0)};
+  }
+
+  static void copy_row(In<T, 3> from, int64_t t, int64_t b, int64_t first, int64_t count, A* to) {
+    if (from.stride(2) == 1) {
+      const T* row = &from(t, b, first);
+      for (int64_t i = 0; i < count; ++i) to[i] = A(row[i]);
+    } else {
+      for (int64_t i = 0; i < count; ++i) to[i] = A(from(t, b, first + i));
+    }
+  }
+
+  void start() {
+    place_step_.resize(seq_.frames());
+    for (int64_t s = 0; s < seq_.steps; ++s) {
+      std::fill_n(place_step_.begin() + seq_.frame(s, 0), seq_.active(s), s);
+    }
+    std::fill_n(bias_.data(), kParts * stride_, A(0));
+    for (int64_t r = 0; r < seq_.batch; ++r) {
+      for (int64_t j = 0; j < stride_; ++j) {
+        const bool inside = j < units_;
+        direct(r)[j] = inside ? initial(from_.d_h_n, seq_.item(r), j) : A(0);
+        d_cell(r)[j] = inside && Cell::kHasCell ? initial(from_.d_c_n, seq_.item(r), j) : A(0);
+      }
+    }
+  }
+
+  // The gradient of the state after a step, from the gates of the next; then that of its gates.
+  // Step -1 stands for the initial state.
+  void advance(int64_t step, int64_t panel, A* sums) {
+    const int64_t count = step < 0 ? seq_.batch : seq_.active(step), later = seq_.active(step + 1);
+    const int64_t width = split_.count(panel) * n;
+    std::vector<const A*> rows(static_cast<size_t>(later));
+    for (int64_t r = 0; r < later; ++r) rows[r] = parts(step + 1, r);
+    std::fill_n(sums, count * width, A(0));
+    for (int g = 0; g < kGates && later > 0; ++g) {
+      multiply(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * units_, units_,
+               recurrent_.panel(split_, panel, g * units_), sums, width, sums, width);
+    }
+    for (int64_t r = 0; r < count; ++r) {
+      for (int v = 0; v < split_.count(panel); ++v) {
+        apply(step, r, (split_.first(panel) + v) * n, sums + r * width + v * n);
+      }
+    }
+  }
+
+  void apply(int64_t step, int64_t r, int64_t unit, const A* from_gates) {
+    const int64_t b = seq_.item(r), count = units_ - unit;
+    V d_h = simd::load(from_gates) + simd::load(direct(r) + unit);
+    if (step < 0) {
+      if (to_.h_0) store_as(&to_.h_0(b, unit), d_h, count);
+      if (Cell::kHasCell && to_.c_0)
+        store_as(&to_.c_0(b, unit), simd::load(d_cell(r) + unit), count);
+      return;
+    }
+    const int64_t t = seq_.time(step, r), before = step > 0 ? seq_.time(step - 1, r) : 0;
+    d_h = d_h + load_row(from_.d_y, t, b, unit);
+    V kept[Cell::kKept > 0 ? Cell::kKept : 1], part[kParts], d_c = simd::load(d_cell(r) + unit);
+    for (int q = 0; q < Cell::kKept; ++q) {
+      kept[q] = simd::load(&from_.gates(t, b, q * units_ + unit), count);
+    }
+    const V h_before =
+        step > 0 ? load_row(from_.y, before, b, unit) : load_initial(layer_.h_0, b, unit);
+    V c = simd::zero<A>(), c_before = c;
+    if (Cell::kHasCell) {
+      c = load_row(from_.cells, t, b, unit);
+      c_before =
+          step > 0 ? load_row(from_.cells, before, b, unit) : load_initial(layer_.c_0, b, unit);
+    }
+    const V past =
+        Cell::backward(kept, load_row(from_.y, t, b, unit), h_before, c, c_before, d_h, d_c, part);
+    simd::store(direct(r) + unit, past);
+    simd::store(d_cell(r) + unit, d_c);
+    A* row = parts(step, r);
+    for (int p = 0; p < kParts; ++p) {
+      simd::store(row + p * units_ + unit, part[p], count);
+      A* sum = bias_.data() + p * stride_ + unit;
+      simd::store(sum, simd::load(sum) + part[p]);
+    }
+  }
+  V load_row(In<T, 3> from, int64_t t, int64_t b, int64_t unit) const {
+    if (from.stride(2) == 1) return simd::load(&from(t, b, unit), units_ - unit);
+    alignas(64) A lane[n] = {};
+    for (int64_t i = 0; i < std::min<int64_t>(n, units_ - unit); ++i)
+      lane[i] = A(from(t, b, unit + i));
+    return simd::load(lane);
+  }
+  V load_initial(In<T, 2> from, int64_t b, int64_t unit) const {
+    alignas(64) A lane[n] = {};
+    for (int64_t i = 0; i < std::min<int64_t>(n, units_ - unit); ++i)
+      lane[i] = initial(from, b, unit + i);
+    return simd::load(lane);
+  }
+
+  void finish_bias() {
+    auto store = [&](Out<T, 1> to, const int* part) {
+      for (int g = 0; to && g < kGates; ++g) {
+        for (int64_t j = 0; j < units_; ++j)
+          to(g * units_ + j) = T(bias_.data()[part[g] * stride_ + j]);
+      }
+    };
+    store(to_.b_ih, Cell::kInputPart);
+    store(to_.b_hh, Cell::kStatePart);
+  }
+
+  // d_x = d_gates · W_ih; 0 beyond the end of a sequence
+  void input_grad() {
+    constexpr int64_t kRows = 240;
+    const Split split(ceil_div(layer_.inputs(), n), kWidest, dev_.num_threads());
+    const ColumnPanels<T> panels(dev_, split, layer_.w_ih);
+    const int64_t chunks = ceil_div(seq_.frames(), kRows);
+    auto memory = dev_.template workspace<A>(dev_.num_threads() * kRows * kWidest * n);
+    run_phases(dev_, 1, split.panels * chunks, [&](int64_t home, int64_t, int64_t item) {
+      const int64_t panel = item / chunks, first = item % chunks * kRows;
+      const int64_t count = std::min(kRows, seq_.frames() - first), width = split.count(panel) * n;
+      A* sums = memory.data() + home * kRows * kWidest * n;
+      const A* rows[kRows];
+      for (int64_t i = 0; i < count; ++i) rows[i] = parts_.data() + (first + i) * row_size();
+      std::fill_n(sums, count * width, A(0));
+      for (int g = 0; g < kGates; ++g) {
+        multiply(split.count(panel), rows, count, Cell::kInputPart[g] * units_, units_,
+                 panels.panel(split, panel, g * units_), sums, width, sums, width);
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        const auto [step, r] = where(first + i);
+        store_input(seq_.time(step, r), seq_.item(r), split.first(panel) * n, width,
+                    sums + i * width);
+      }
+    });
+    dev_.parallel(seq_.batch, [&](int64_t r) {
+      for (int64_t t = seq_.length(r); t < seq_.steps; ++t) {
+        for (int64_t i = 0; i < layer_.inputs(); ++i) to_.x(t, seq_.item(r), i) = T(0);
+      }
+    });
+  }
+  void store_input(int64_t t, int64_t b, int64_t first, int64_t width, const A* from) {
+    const int64_t end = std::min(first + width, layer_.inputs());
+    for (int64_t i = first; i < end; ++i) to_.x(t, b, i) = T(from[i - first]);
+  }
+
+  Device& dev_;
+  const Layer<T>& layer_;
+  const Arrived<T>& from_;
+  const LayerGrads<T>& to_;
+  const int64_t units_;
+  const Sequences seq_;
+  const Split split_;
+  const ColumnPanels<T> recurrent_;
+  const int64_t stride_;
+  const Workspace<A> parts_;    // frame, part, unit
+  const Workspace<A> carried_;  // to the step before: of the state, of the cell
+  const Workspace<A> bias_;     // part, unit
+  const Workspace<A> sums_;
+  std::vector<int64_t> place_step_;
+};
+
+template <class Cell, class T>
+void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
+                          const LayerGrads<T>& to) {
+  recurrence::check_lengths(layer);
+  Backward<Cell, T>(dev, layer, from, to).run();
+}
+
+}  // namespace nativeops::tuned

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of a weight matrix: the product of the gates' gradients with what the weights were
+// multiplied with, summed over all frames of all sequences. Both are packed for a block of frames,
+// then each thread computes its part of the result.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "nativeops/devices/cpu/panels.h"
+#include "nativeops/devices/cpu/recurrent.h"
+
+namespace nativeops::tuned {
+
+template <class T>
+class WeightGrad {
+  using A = Accum<T>;
+  static constexpr int n = simd::kLanes<A>;
+  static constexpr int64_t kFrames = 768, kRows = 240;
+
+ public:
+  // parts: the gates' gradients, one row of `row_size` numbers for each frame.
+  WeightGrad(Device& dev, const A* parts, int64_t row_size, int64_t frames)
+      : dev_(dev),
+        parts_(parts),
+        row_size_(row_size),
+        frames_(frames),
+        depth_(std::min(frames, kFrames)),
+        stride_(round_up(depth_, n) + n),
+        rows_(dev.workspace<A>(row_size * stride_)) {}
+
+  // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]·units + u] · right[frame][c], where
+  // copy(frame, first, count, to) gives columns [first, first + count) of right[frame].
+  template <class Copy>
+  void run(Out<T, 2> to, const int* part, int64_t units, Copy&& copy) {
+    const Split split(ceil_div(to.size(1), n), kWidest, dev_.num_threads());
+    const int64_t chunks = ceil_div(to.size(0), kRows), items = split.panels * chunks;
+    auto right = dev_.template workspace<A>(split.vectors * n * depth_);
+    const bool direct = std::is_same_v<A, T> && to.stride(1) == 1;
+    auto memory = dev_.template workspace<A>(direct ? 0 : to.count());
+    const View<A, 2> result = direct ? View<A, 2>{reinterpret_cast<A*>(to.data),
+                                                  {to.size(0), to.size(1)},
+                                                  {to.stride(0), to.stride(1)}}
+                                     : dense(memory.data(), to.size(0), to.size(1));
+    const int64_t blocks = std::max<int64_t>(1, ceil_div(frames_, kFrames));
+    run_phases(dev_, 2 * blocks, items, [&](int64_t, int64_t phase, int64_t item) {
+      const int64_t start = phase / 2 * kFrames, count = std::min(kFrames, frames_ - start);
+      if (phase % 2 == 1)
+        return multiply_part(split, chunks, item, part, units, count, start == 0, right.data(),
+                             result);
+      pack_left(item, items, start, count);
+      if (item < split.panels)
+        pack_right(split, item, start, count, to.size(1), right.data(), copy);
+    });
+    if (direct) return;
+    for (int64_t i = 0; i < to.size(0); ++i) {
+      for (int64_t j = 0; j < to.size(1); ++j) to(i, j) = T(result(i, j));
+    }
+  }
+
+ private:
+  // Transposed: a row for each gradient, with its frames side by side.
+  void pack_left(int64_t item, int64_t items, int64_t start, int64_t count) {
+    const int64_t vectors = ceil_div(row_size_, n);
+    const int64_t first = item * vectors / items * n,
+                  end = std::min((item + 1) * vectors / items * n, row_size_);
+    if (first >= end) return;
+    const View<const A, 2> from{
+        parts_ + start * row_size_ + first, {end - first, count}, {1, row_size_}};
+    pack(from, rows_.data() + first * stride_, stride_);
+  }
+
+  template <class Copy>
+  void pack_right(const Split& split, int64_t panel, int64_t start, int64_t count, int64_t columns,
+                  A* right, Copy&& copy) {
+    const int64_t width = split.count(panel) * n, first = split.first(panel) * n;
+    const int64_t inside = std::min(width, columns - first);
+    A* to = right + first * depth_;
+    for (int64_t k = 0; k < count; ++k, to += width) {
+      copy(start + k, first, inside, to);
+      std::fill(to + inside, to + width, A(0));
+    }
+  }
+
+  void multiply_part(const Split& split, int64_t chunks, int64_t item, const int* part,
+                     int64_t units, int64_t count, bool fresh, const A* right, View<A, 2> to) {
+    const int64_t panel = item / chunks, first = item % chunks * kRows,
+                  first_column = split.first(panel) * n;
+    const int64_t height = std::min(kRows, to.size(0) - first), width = split.count(panel) * n;
+    const int64_t inside = std::min(width, to.size(1) - first_column);
+    const A* rows[kRows];
+    for (int64_t i = 0; i < height; ++i) {
+      const int64_t gate = (first + i) / units, unit = (first + i) % units;
+      rows[i] = rows_.data() + (part[gate] * units + unit) * stride_;
+    }
+    alignas(64) A zeros[kWidest * n] = {};
+    alignas(64) A sums[kTallest * kWidest * n];
+    constexpr int64_t kStep = kBlockRows<kWidest>;
+    for (int64_t i = 0; i < height; i += kStep) {
+      const int64_t some = std::min(kStep, height - i);
+      multiply(split.count(panel), rows + i, some, 0, count, right + first_column * depth_, zeros,
+               0, sums, width);
+      for (int64_t r = 0; r < some; ++r) {
+        A* row = &to(first + i + r, first_column);
+        for (int64_t c = 0; c < inside; c += n) {
+          const simd::Vec<A> sum = simd::load(sums + r * width + c);
+          simd::store(row + c, fresh ? sum : simd::load(row + c, inside - c) + sum, inside - c);
+        }
+      }
+    }
+  }
+
+  Device& dev_;
+  const A* parts_;
+  const int64_t row_size_, frames_, depth_, stride_;
+  const Workspace<A> rows_;
+};
+
+}  // namespace nativeops::tuned

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recurrent layer and its gradient on every device, generic over its cell (ops/*.h): the
+// definition. In each step one product of the states with the weights, then the cell's formula;
+// sequences whose end is past keep their state.
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "nativeops/devices/kernel.h"
+
+namespace nativeops {
+
+// What an op gets: one layer in one direction. Optional inputs have size 0.
+template <class T>
+struct Layer {
+  In<T, 3> x;           // t b i
+  In<T, 2> w_ih, w_hh;  // gates·h i, gates·h h
+  In<T, 1> b_ih, b_hh;  // gates·h
+  In<T, 2> h_0, c_0;    // b h
+  In<int32_t, 1> lengths;
+  bool reverse;
+
+  HOST_DEVICE int64_t steps() const { return x.size(0); }
+  HOST_DEVICE int64_t batch() const { return x.size(1); }
+  HOST_DEVICE int64_t inputs() const { return x.size(2); }
+  HOST_DEVICE int64_t units() const { return w_hh.size(1); }
+  HOST_DEVICE int64_t length(int64_t b) const {
+    return lengths.size(0) > 0 ? min2<int64_t>(max2<int64_t>(lengths(b), 0), steps()) : steps();
+  }
+  // Where a sequence is in its step s: backwards it begins at its own end.
+  HOST_DEVICE int64_t time(int64_t s, int64_t b) const { return reverse ? length(b) - 1 - s : s; }
+};
+
+// What it makes. Training keeps the activated gates and the cells.
+template <class T>
+struct States {
+  Out<T, 3> y;             // t b h
+  Out<T, 2> h_n, c_n;      // b h
+  Out<T, 3> gates, cells;  // t b kept·h, t b h
+};
+
+// What arrives at the results, and what the forward pass left.
+template <class T>
+struct Arrived {
+  In<T, 3> y, gates, cells;
+  In<T, 3> d_y;
+  In<T, 2> d_h_n, d_c_n;
+};
+
+// The gradients. Those without memory are not wanted.
+template <class T>
+struct LayerGrads {
+  Out<T, 3> x;
+  Out<T, 2> w_ih, w_hh;
+  Out<T, 1> b_ih, b_hh;
+  Out<T, 2> h_0, c_0;
+};
+
+// Derivatives of the activations, from their values.
+template <class T>
+HOST_DEVICE T sigmoid_slope(T value) {
+  return value * (1 - value);
+}
+template <class T>
+HOST_DEVICE T tanh_slope(T value) {
+  return 1 - value * value;
+}
+
+// NaN stays NaN.
+template <class T>
+HOST_DEVICE T relu(T value) {
+  return value < 0 ? T(0) : value;
+}
+template <class T>
+HOST_DEVICE T relu_slope(T value) {
+  return value > 0 ? T(1) : T(0);
+}
+
+namespace recurrence {
+
+// A value of an optional state: zero where it was not given.
+template <class T>
+HOST_DEVICE Accum<T> value_or_zero(const In<T, 2>& state, int64_t b, int64_t j) {
+  return state.size(1) > 0 ? Accum<T>(state(b, j)) : Accum<T>(0);
+}
+template <class T>
+HOST_DEVICE Accum<T> bias(const In<T, 1>& values, int64_t j) {
+  return values.size(0) > 0 ? Accum<T>(values(j)) : Accum<T>(0);
+}
+
+// A matrix as one batch item of `contract`.
+template <class T>
+HOST_DEVICE View<T, 3> one(View<T, 2> m) {
+  return {m.data, {1, m.size(0), m.size(1)}, {0, m.stride(0), m.stride(1)}};
+}
+// Columns [first, first + count) of a matrix, and rows of it.
+template <class T>
+HOST_DEVICE View<T, 2> columns(View<T, 2> m, int64_t first, int64_t count) {
+  return {m.data + first * m.stride(1), {m.size(0), count}, {m.stride(0), m.stride(1)}};
+}
+template <class T>
+HOST_DEVICE View<T, 2> rows(View<T, 2> m, int64_t first, int64_t count) {
+  return {m.data + first * m.stride(0), {count, m.size(1)}, {m.stride(0), m.stride(1)}};
+}
+
+// out = a·c, and out += a·c
+struct AddTo : Plus {
+  template <class A, class At>
+  HOST_DEVICE A finish(A sum, At at) const {
+    return sum + at;
+  }
+};
+template <class T, class Ta, class Tc>
+void multiply(Device& dev, Out<T, 2> out, View<Ta, 2> a, View<Tc, 2> c) {
+  using A = Accum<T>;
+  contract(dev, one(out), one(a), one(c), [] KERNEL(A a, A c) { return a * c; });
+}
+template <class T, class Ta, class Tc>
+void multiply_add(Device& dev, Out<T, 2> out, View<Ta, 2> a, View<Tc, 2> c) {
+  using A = Accum<T>;
+  contract(
+      dev, one(out), one(a), one(c), one(out), [] KERNEL(A a, A c, A) { return a * c; }, AddTo{});
+}
+
+// The states between two steps, and the inputs and products of one.
+template <class Cell, class T>
+struct Work {
+  using A = Accum<T>;
+  Workspace<A> memory;
+  Out<A, 2> x, from_x, from_h, h, c;
+
+  Work(Device& dev, const Layer<T>& layer)
+      : memory(dev.template workspace<A>(
+            layer.batch() *
+            (layer.inputs() + (2 * Cell::kGates + 2) * max2<int64_t>(layer.units(), 1)))) {
+    const int64_t n = layer.batch(), units = layer.units();
+    A* next = memory.data();
+    auto take = [&](int64_t width) {
+      const Out<A, 2> view = dense(next, n, width);
+      next += n * width;
+      return view;
+    };
+    x = take(layer.inputs());
+    from_x = take(Cell::kGates * units);
+    from_h = take(Cell::kGates * units);
+    h = take(units);
+    c = take(units);
+  }
+};
+
+template <class Cell, class T>
+void begin(Device& dev, const Layer<T>& layer, const Work<Cell, T>& work) {
+  const auto h = work.h, c = work.c;
+  for_each(dev, h, [=] KERNEL(int64_t b, int64_t j) {
+    h(b, j) = value_or_zero(layer.h_0, b, j);
+    c(b, j) = Cell::kHasCell ? value_or_zero(layer.c_0, b, j) : Accum<T>(0);
+  });
+}
+
+template <class Cell, class T>
+void advance(Device& dev, const Layer<T>& layer, const States<T>& to, const Work<Cell, T>& work,
+             int64_t s) {
+  using A = Accum<T>;
+  const auto x = work.x, from_x = work.from_x, from_h = work.from_h, h = work.h, c = work.c;
+  for_each(dev, x, [=] KERNEL(int64_t b, int64_t i) {
+    x(b, i) = s < layer.length(b) ? A(layer.x(layer.time(s, b), b, i)) : A(0);
+  });
+  multiply(dev, from_x, x, transpose(layer.w_ih));
+  multiply(dev, from_h, h, transpose(layer.w_hh));
+  const int64_t units = layer.units();
+  for_each(
+      dev, h,
+      [=] KERNEL(int64_t b, int64_t j) {
+        if (s >= layer.length(b)) {  // beyond the end, where s is also the time
+          to.y(s, b, j) = T(A(0));
+          for (int q = 0; to.gates && q < Cell::kKept; ++q) to.gates(s, b, q * units + j) = T(A(0));
+          if (Cell::kHasCell && to.cells) to.cells(s, b, j) = T(A(0));
+          return;
+        }
+        const int64_t t = layer.time(s, b);
+        A in[Cell::kGates], state[Cell::kGates], kept[Cell::kKept + 1], cell = c(b, j);
+        for (int g = 0; g < Cell::kGates; ++g) {
+          const int64_t k = g * units + j;
+          in[g] = from_x(b, k) + bias(layer.b_ih, k);
+          state[g] = from_h(b, k) + bias(layer.b_hh, k);
+        }
+        const A out = Cell::forward(in, state, h(b, j), cell, kept);
+        h(b, j) = out;
+        c(b, j) = cell;
+        to.y(t, b, j) = T(out);
+        for (int q = 0; to.gates && q < Cell::kKept; ++q) {
+          to.gates(t, b, q * units + j) = T(kept[q]);
+        }
+        if (Cell::kHasCell && to.cells) to.cells(t, b, j) = T(cell);
+      },
+      100);
+}
+
+// The gradients of the gates of all frames, time by time, and what they were multiplied with.
+template <class Cell, class T>
+struct Trace {
+  using A = Accum<T>;
+  Workspace<A> memory;
+  Out<A, 3> parts;        // t b parts·h
+  Out<A, 3> h_before, x;  // t b h, t b i
+  Out<A, 2> d_h, d_c;     // b h
+
+  Trace(Device& dev, const Layer<T>& layer)
+      : memory(dev.template workspace<A>(
+            layer.batch() * (layer.steps() * ((Cell::kParts + 1) * layer.units() + layer.inputs()) +
+                             2 * layer.units()))) {
+    const int64_t n = layer.batch(), steps = layer.steps(), units = layer.units();
+    parts = dense(memory.data(), steps, n, Cell::kParts * units);
+    h_before = dense(parts.data + parts.count(), steps, n, units);
+    x = dense(h_before.data + h_before.count(), steps, n, layer.inputs());
+    d_h = dense(x.data + x.count(), n, units);
+    d_c = dense(d_h.data + d_h.count(), n, units);
+  }
+};
+// All frames as the rows of one matrix.
+template <class A>
+HOST_DEVICE View<A, 2> frames(View<A, 3> all) {
+  return {all.data, {all.size(0) * all.size(1), all.size(2)}, {all.size(2), 1}};
+}
+
+template <class Cell, class T>
+void begin_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
+                const Trace<Cell, T>& trace) {
+  using A = Accum<T>;
+  const auto d_h = trace.d_h, d_c = trace.d_c;
+  const auto h_before = trace.h_before, x = trace.x;
+  for_each(dev, d_h, [=] KERNEL(int64_t b, int64_t j) {
+    d_h(b, j) = value_or_zero(from.d_h_n, b, j);
+    d_c(b, j) = Cell::kHasCell ? value_or_zero(from.d_c_n, b, j) : A(0);
+  });
+  for_each(dev, h_before, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
+    const int64_t before = layer.reverse ? t + 1 : t - 1;
+    const bool inside = before >= 0 && before < layer.length(b);
+    h_before(t, b, j) = inside ? A(from.y(before, b, j)) : value_or_zero(layer.h_0, b, j);
+  });
+  for_each(dev, x,
+           [=] KERNEL(int64_t t, int64_t b, int64_t i) { x(t, b, i) = A(layer.x(t, b, i)); });
+}
+
+// The chain rule of `advance`. d_h is on entry what arrives at the state after step s from later
+// steps, in the end what passes by the gates to the state before it; their own follows as a
+// product.
+template <class Cell, class T>
+void retreat(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
+             const Trace<Cell, T>& trace, int64_t s) {
+  using A = Accum<T>;
+  const auto d_h = trace.d_h, d_c = trace.d_c;
+  const auto parts = trace.parts, h_before = trace.h_before;
+  const int64_t units = layer.units();
+  for_each(
+      dev, d_h,
+      [=] KERNEL(int64_t b, int64_t j) {
+        if (s >= layer.length(b)) {
+          for (int p = 0; p < Cell::kParts; ++p) parts(s, b, p * units + j) = A(0);
+          return;
+        }
+        const int64_t t = layer.time(s, b), before = layer.reverse ? t + 1 : t - 1;
+        A kept[Cell::kKept + 1], part[Cell::kParts], cell = A(0), cell_before = A(0),
+                                                     d_cell = d_c(b, j);
+        for (int q = 0; q < Cell::kKept; ++q) kept[q] = A(from.gates(t, b, q * units + j));
+        if (Cell::kHasCell) {
+          cell = A(from.cells(t, b, j));
+          cell_before = s > 0 ? A(from.cells(before, b, j)) : value_or_zero(layer.c_0, b, j);
+        }
+        const A d_out = d_h(b, j) + A(from.d_y(t, b, j));
+        d_h(b, j) = Cell::backward(kept, A(from.y(t, b, j)), h_before(t, b, j), cell, cell_before,
+                                   d_out, d_cell, part);
+        d_c(b, j) = d_cell;
+        for (int p = 0; p < Cell::kParts; ++p) parts(t, b, p * units + j) = part[p];
+      },
+      100);
+}
+
+// Σ over the gates of their gradients times rows of their weights, added to `out`.
+template <class Cell, class T, class To>
+void add_products(Device& dev, Out<To, 2> out, In<Accum<T>, 2> parts, In<T, 2> weight,
+                  const int* part, int64_t units) {
+  for (int g = 0; g < Cell::kGates; ++g) {
+    multiply_add(dev, out, columns(parts, part[g] * units, units), rows(weight, g * units, units));
+  }
+}
+
+// The step whose frames are all those of a time only lies at that time where nothing is reversed,
+// so a step's gradients are gathered.
+template <class Cell, class T>
+void retreat_state(Device& dev, const Layer<T>& layer, const Trace<Cell, T>& trace,
+                   Out<Accum<T>, 2> gathered, int64_t s) {
+  using A = Accum<T>;
+  const auto parts = trace.parts;
+  for_each(dev, gathered, [=] KERNEL(int64_t b, int64_t k) {
+    gathered(b, k) = s < layer.length(b) ? parts(layer.time(s, b), b, k) : A(0);
+  });
+  add_products<Cell, T>(dev, trace.d_h, In<A, 2>(gathered), layer.w_hh, Cell::kStatePart,
+                        layer.units());
+}
+
+// The gradient of a weight matrix, gate by gate, and that of a bias.
+template <class T>
+void weight_grad(Device& dev, Out<T, 2> to, In<Accum<T>, 2> parts, In<Accum<T>, 2> right,
+                 const int* part, int gates) {
+  const int64_t units = to.size(0) / gates;
+  for (int g = 0; to && g < gates; ++g) {
+    multiply(dev, rows(to, g * units, units), transpose(columns(parts, part[g] * units, units)),
+             right);
+  }
+}
+template <class T>
+void bias_grad(Device& dev, Out<T, 1> to, In<Accum<T>, 2> parts, const int* part, int gates) {
+  using A = Accum<T>;
+  const int64_t units = to ? to.size(0) / gates : 0;
+  for (int g = 0; to && g < gates; ++g) {
+    const In<A, 2> own = columns(parts, part[g] * units, units);
+    const Out<T, 1> gate{to.data + g * units * to.stride(0), {units}, {to.stride(0)}};
+    for_each(
+        dev, gate,
+        [=] KERNEL(int64_t j) {
+          A total = 0;
+          for (int64_t i = 0; i < own.size(0); ++i) total += own(i, j);
+          gate(j) = T(total);
+        },
+        parts.size(0));
+  }
+}
+
+// A length that is none is refused here where memory can be read, and kept within bounds elsewhere.
+template <class T>
+void check_lengths(const Layer<T>& layer) {
+#if !defined(__CUDACC__)
+  for (int64_t b = 0; b < layer.lengths.size(0); ++b) {
+    const int64_t length = layer.lengths(b);
+    if (length >= 0 && length <= layer.steps()) continue;
+    throw std::runtime_error("`lengths[" + std::to_string(b) + "]` is " + std::to_string(length) +
+                             ", but must be from 0 to " + std::to_string(layer.steps()) +
+                             ", the steps of `x`.");
+  }
+#else
+  (void)layer;
+#endif
+}
+
+}  // namespace recurrence
+
+// y[t] = h of step s at t = time(s), h = Cell::forward(W_ih x[t] + b_ih, W_hh h + b_hh, h, c)
+template <class Cell, class T>
+void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
+  using namespace recurrence;
+  check_lengths(layer);
+  const Work<Cell, T> work(dev, layer);
+  begin(dev, layer, work);
+  for (int64_t s = 0; s < layer.steps(); ++s) advance(dev, layer, to, work, s);
+  const auto h = work.h, c = work.c;
+  for_each(dev, to.h_n, [=] KERNEL(int64_t b, int64_t j) {
+    to.h_n(b, j) = T(h(b, j));
+    if (Cell::kHasCell) to.c_n(b, j) = T(c(b, j));
+  });
+}
+
+// The chain rule of the lines above, from the last step to the first.
+template <class Cell, class T>
+void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
+                          const LayerGrads<T>& to) {
+  using namespace recurrence;
+  using A = Accum<T>;
+  check_lengths(layer);
+  const Trace<Cell, T> trace(dev, layer);
+  auto memory = dev.template workspace<A>(layer.batch() * Cell::kParts * layer.units());
+  const Out<A, 2> gathered = dense(memory.data(), layer.batch(), Cell::kParts * layer.units());
+  begin_back(dev, layer, from, trace);
+  for (int64_t s = layer.steps() - 1; s >= 0; --s) {
+    retreat(dev, layer, from, trace, s);
+    retreat_state(dev, layer, trace, gathered, s);
+  }
+  const In<A, 2> parts = frames(In<A, 3>(trace.parts));
+  weight_grad(dev, to.w_ih, parts, frames(In<A, 3>(trace.x)), Cell::kInputPart, Cell::kGates);
+  weight_grad(dev, to.w_hh, parts, frames(In<A, 3>(trace.h_before)), Cell::kStatePart,
+              Cell::kGates);
+  bias_grad(dev, to.b_ih, parts, Cell::kInputPart, Cell::kGates);
+  bias_grad(dev, to.b_hh, parts, Cell::kStatePart, Cell::kGates);
+  if (to.x) {
+    const Out<A, 2> d_x = frames(trace.x);  // of which the weights have no more need
+    for_each(dev, d_x, [=] KERNEL(int64_t i, int64_t j) { d_x(i, j) = A(0); });
+    add_products<Cell, T>(dev, d_x, parts, layer.w_ih, Cell::kInputPart, layer.units());
+    const auto sums = trace.x;
+    for_each(dev, to.x,
+             [=] KERNEL(int64_t t, int64_t b, int64_t i) { to.x(t, b, i) = T(sums(t, b, i)); });
+  }
+  const auto d_h = trace.d_h, d_c = trace.d_c;
+  for_each(dev, d_h, [=] KERNEL(int64_t b, int64_t j) {
+    if (to.h_0) to.h_0(b, j) = T(d_h(b, j));
+    if (Cell::kHasCell && to.c_0) to.c_0(b, j) = T(d_c(b, j));
+  });
+}
+
+}  // namespace nativeops

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optional inputs in PyTorch that are absent: see `absent`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+_transforms_active = torch._C._are_functorch_transforms_active
+_number_of_modes = torch._C._len_torch_dispatch_stack
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_made: dict[Any, torch.Tensor] = {}  # by rank, dtype and device
+
+
+def nothing(rank: int, dtype: Any, arrays: Sequence[Any]) -> Any:
+    """The empty tensor, on the device of the first input; one that is kept for eager calls."""
+    first = arrays[0]
+    if not isinstance(first, torch.Tensor):
+        return None  # the call fails anyway
+    if isinstance(dtype, str):
+        dtype = getattr(torch, dtype)
+    if type(first) not in _PLAIN:
+        return first.new_empty((0,) * rank, dtype=dtype)
+    if is_dynamo_compiling() or _number_of_modes() or _transforms_active():
+        # Not from the first input, which `vmap` may have given an axis more.
+        return torch.empty((0,) * rank, dtype=dtype, device=first.device)
+    key = rank, dtype, first.device
+    found = _made.get(key)
+    if found is None:
+        with torch.inference_mode(False):  # or it could not be kept for a gradient
+            found = _made[key] = torch.empty((0,) * rank, dtype=dtype, device=first.device)
+    return found

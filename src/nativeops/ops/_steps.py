@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a recurrent layer in NumPy, one sequence after the other: what references share."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+
+def order(steps: int, lengths: Any, b: int, reverse: bool) -> list[int]:
+    """The times of sequence `b` in the order in which it is walked."""
+    times = range(steps if lengths is None else int(lengths[b]))
+    return list(reversed(times) if reverse else times)
+
+
+def initial(state: Any, b: int, like: Any, units: int) -> Any:
+    """A state before the first step: zeros where none is given."""
+    return np.zeros(units, like.dtype) if state is None else state[b]
+
+
+def forward(
+    cell: Callable[..., tuple[Any, ...]],
+    kept_sizes: tuple[int, ...],
+    x: Any,
+    weights: tuple[Any, ...],
+    states: tuple[Any, ...],
+    lengths: Any,
+    reverse: bool,
+) -> tuple[Any, ...]:
+    """The outputs, the final states, and what is kept of each step.
+
+    Args:
+        cell: From both sums and the states to the states after the step and what is kept.
+        kept_sizes: How many numbers a step keeps of each, in units.
+        x: As the op has it.
+        weights: ``w_ih, w_hh, b_ih, b_hh``.
+        states: The initial states; the first is the output.
+        lengths: As the op has it.
+        reverse: As the op has it.
+    """
+    w_ih, w_hh, b_ih, b_hh = weights
+    (steps, batch, _), units = x.shape, w_hh.shape[1]
+    output = np.zeros((steps, batch, units), x.dtype)
+    final = [np.zeros((batch, units), x.dtype) for _ in states]
+    kept = [np.zeros((steps, batch, size * units), x.dtype) for size in kept_sizes]
+    for b in range(batch):
+        now = [initial(state, b, x, units) for state in states]
+        for t in order(steps, lengths, b, reverse):
+            from_x = w_ih @ x[t, b] + (0 if b_ih is None else b_ih)
+            from_h = w_hh @ now[0] + (0 if b_hh is None else b_hh)
+            *now, parts = cell(from_x, from_h, *now)
+            output[t, b] = now[0]
+            for array, part in zip(kept, parts, strict=True):
+                array[t, b] = part
+        for array, state in zip(final, now, strict=True):
+            array[b] = state
+    return (output, *final, *kept)
+
+
+def backwards(
+    steps: int, lengths: Any, batch: int, reverse: bool
+) -> Iterator[tuple[int, int, int | None]]:
+    """Sequence, time and the time of the step before (None at the first), from the last step."""
+    for b in range(batch):
+        times = order(steps, lengths, b, reverse)
+        for s in reversed(range(len(times))):
+            yield b, times[s], times[s - 1] if s else None
+
+
+def products(d_x_sums: Any, d_h_sums: Any, x: Any, h_before: Any, w_ih: Any) -> tuple[Any, ...]:
+    """The gradients of x, both weights and both biases from those of the sums."""
+    from_x = d_x_sums.reshape(-1, d_x_sums.shape[-1])
+    from_h = d_h_sums.reshape(-1, d_h_sums.shape[-1])
+    return (
+        d_x_sums @ w_ih,
+        from_x.T @ x.reshape(len(from_x), -1),
+        from_h.T @ h_before.reshape(len(from_h), -1),
+        from_x.sum(0),
+        from_h.sum(0),
+    )
+
+
+def example(random: Any, given: Any, gates: int, states: tuple[str, ...]) -> dict[str, Any]:
+    """Valid arguments of a layer: lengths from 0 to the number of steps."""
+    t, b, i, h = (given[name] for name in "tbih")
+    shapes = {"x": (t, b, i), "w_ih": (gates * h, i), "w_hh": (gates * h, h)}
+    shapes |= {name: (gates * h,) for name in ("b_ih", "b_hh")}
+    shapes |= {name: (b, h) for name in states}
+    arrays = {name: random.standard_normal(shape) for name, shape in shapes.items()}
+    return {**arrays, "lengths": random.integers(0, t + 1, b).astype(np.int32)}
+
+
+def grad_example(
+    random: Any, given: Any, op: Any, gates: int, states: tuple[str, ...]
+) -> dict[str, Any]:
+    """Valid arguments of a layer's gradient: what the layer made of an example."""
+    chosen = {a.name: given[a.name] for a in op.signature.attributes}
+    arguments = example(random, given, gates, states)
+    results = op.reference(**arguments, **chosen)
+    kept = {name: value for name, value in results._asdict().items() if not name.endswith("_n")}
+    finals = {
+        f"d_{name}_n": random.standard_normal(results[0].shape[1:]) for name in _names(states)
+    }
+    arguments = {name: v for name, v in arguments.items() if not name.startswith("b_")}
+    return {**arguments, **kept, "d_output": random.standard_normal(results[0].shape), **finals}
+
+
+def _names(states: tuple[str, ...]) -> list[str]:
+    return [state.removesuffix("_0") for state in states]

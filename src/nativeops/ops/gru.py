@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GRU layer: one layer in one direction."""
+
+from typing import Generic, NamedTuple
+
+import numpy as np
+
+from nativeops.declare import Array, Float, Int32, Kept, op
+from nativeops.ops import _steps
+
+
+class GruLayer(NamedTuple, Generic[Array]):
+    """The outputs of all steps and the final state of `gru_layer`."""
+
+    output: Float[Array, "t b h"]
+    h_n: Float[Array, "b h"]
+    gates: Kept[Float[Array, "t b 4*h"]]
+
+
+@op(kernel="gru.h", independent="b")
+def gru_layer(
+    x: Float[Array, "t b i"],
+    w_ih: Float[Array, "3*h i"],
+    w_hh: Float[Array, "3*h h"],
+    b_ih: Float[Array, "3*h"] | None = None,
+    b_hh: Float[Array, "3*h"] | None = None,
+    h_0: Float[Array, "b h"] | None = None,
+    lengths: Int32[Array, "b"] | None = None,
+    *,
+    reverse: bool = False,
+) -> GruLayer[Array]:
+    """One GRU layer in one direction over a batch of sequences.
+
+    With ``x = W_ih x[t] + b_ih`` and ``y = W_hh h + b_hh``, each in three blocks ``r, z, n`` of
+    ``h`` rows: ``r = σ(x_r + y_r)``, ``z = σ(x_z + y_z)``, ``n = tanh(x_n + r·y_n)``,
+    ``output[t] = h' = (1 - z)·n + z·h``.
+
+    Args:
+        x: The inputs, step by step.
+        w_ih: Weights of the inputs, in cuDNN's and PyTorch's order of gates (r, z, n).
+        w_hh: Weights of the state before.
+        b_ih: Added to the products with the inputs; none if left away.
+        b_hh: Added to the products with the state; none if left away.
+        h_0: The output before the first step; zeros if left away.
+        lengths: The number of steps of each sequence, from 0 to ``t``, in any order; ``t`` if left
+            away.
+        reverse: From each sequence's own end to its beginning.
+
+    Returns: ``output``, 0 beyond the end of a sequence, and the state ``h_n`` after its own last
+        step (the initial one if it has none).
+    NaN: stays in its own sequence.
+    Gradient: for all float arguments.
+    Cost: O(Σ lengths · h·(i + h)) time; in memory, beyond the results, the packed weights and two
+        steps (at least 48 rows) of gates; 4·t·b·h numbers are kept where a gradient is needed.
+    Same as: ``torch.nn.GRU(i, h)``.
+    Source: Cho et al. 2014, Learning phrase representations using RNN encoder-decoder, version 3
+        (the reset gate is applied behind the product, as in cuDNN).
+
+    >>> gru_layer(np.ones((2, 1, 1)), np.ones((3, 1)), np.zeros((3, 1))).output.ravel().round(4)
+    array([0.2048, 0.3546])
+    """
+    weights = (w_ih, w_hh, b_ih, b_hh)
+    return GruLayer(*_steps.forward(_cell, (4,), x, weights, (h_0,), lengths, reverse))
+
+
+def _cell(from_x, from_h, h):  # type: ignore[no-untyped-def]
+    x, y = from_x.reshape(3, -1), from_h.reshape(3, -1)
+    r, z = (1 / (1 + np.exp(-x[gate] - y[gate])) for gate in (0, 1))
+    n = np.tanh(x[2] + r * y[2])
+    return (1 - z) * n + z * h, (np.concatenate([r, z, n, y[2]]),)
+
+
+class GruLayerGrad(NamedTuple, Generic[Array]):
+    """The gradients of the arguments of `gru_layer`."""
+
+    d_x: Float[Array, "t b i"] | None
+    d_w_ih: Float[Array, "3*h i"] | None
+    d_w_hh: Float[Array, "3*h h"] | None
+    d_b_ih: Float[Array, "3*h"] | None
+    d_b_hh: Float[Array, "3*h"] | None
+    d_h_0: Float[Array, "b h"] | None
+
+
+@op(kernel="gru.h", independent="b")
+def gru_layer_grad(
+    x: Float[Array, "t b i"],
+    w_ih: Float[Array, "3*h i"],
+    w_hh: Float[Array, "3*h h"],
+    output: Float[Array, "t b h"],
+    gates: Float[Array, "t b 4*h"],
+    d_output: Float[Array, "t b h"],
+    d_h_n: Float[Array, "b h"],
+    h_0: Float[Array, "b h"] | None = None,
+    lengths: Int32[Array, "b"] | None = None,
+    *,
+    reverse: bool = False,
+) -> GruLayerGrad[Array]:
+    """What flows back through `gru_layer` into its arguments.
+
+    From the last step to the first, with ``d_h = d_output[t] + W_hhᵀ d_y[t + 1] + what passed by``:
+    ``d_x_n = d_h·(1 - z)·(1 - n²)``, ``d_r = d_x_n·y_n·r(1 - r)``, ``d_z = d_h·(h - n)·z(1 - z)``,
+    ``d_y_n = d_x_n·r``; ``d_h·z`` passes by the gates. The products with inputs and states follow
+    from ``d_r, d_z, d_x_n`` and from ``d_r, d_z, d_y_n``.
+
+    Args:
+        x: As given to `gru_layer`.
+        w_ih: As given to `gru_layer`.
+        w_hh: As given to `gru_layer`.
+        output: What `gru_layer` returned.
+        gates: What it kept: ``r, z, n, y_n``.
+        d_output: The gradient that arrives at the outputs.
+        d_h_n: The gradient that arrives at the final output.
+        h_0: As given to `gru_layer`.
+        lengths: As given to `gru_layer`.
+        reverse: As given to `gru_layer`.
+
+    Returns: One gradient per argument. ``only(["d_x"])`` of the op makes one, the others are None.
+    NaN: stays in its own sequence, but for the gradients of weights and biases.
+    Gradient: none.
+    Cost: O(Σ lengths · h·(i + h)) time; 4·t·b·h numbers and the packed weights of workspace.
+    Source: the chain rule of `gru_layer`.
+
+    >>> one = np.ones((1, 1, 1))
+    >>> kept = gru_layer.reference(one, np.ones((3, 1)), np.zeros((3, 1)))
+    >>> given = (kept.output, kept.gates, one, one[0])
+    >>> gru_layer_grad(one, np.ones((3, 1)), np.zeros((3, 1)), *given).d_x.round(4)
+    array([[[-0.0736]]])
+    """
+    (steps, batch, _), units = x.shape, w_hh.shape[1]
+    d_x_sums, d_h_sums = (np.zeros((steps, batch, 3 * units), x.dtype) for _ in range(2))
+    h_before, d_h_0 = np.zeros_like(output), d_h_n.copy()
+    for b, t, before in _steps.backwards(steps, lengths, batch, reverse):
+        h = _steps.initial(h_0, b, x, units) if before is None else output[before, b]
+        r, z, n, y_n = gates[t, b].reshape(4, units)
+        d_h, h_before[t, b] = d_h_0[b] + d_output[t, b], h
+        d_n = d_h * (1 - z) * (1 - n**2)
+        d_r, d_z = d_n * y_n * r * (1 - r), d_h * (h - n) * z * (1 - z)
+        d_x_sums[t, b] = np.concatenate([d_r, d_z, d_n])
+        d_h_sums[t, b] = np.concatenate([d_r, d_z, d_n * r])
+        d_h_0[b] = d_h_sums[t, b] @ w_hh + d_h * z
+    return GruLayerGrad(*_steps.products(d_x_sums, d_h_sums, x, h_before, w_ih), d_h_0)
+
+
+@gru_layer.example
+def _(random, given):  # type: ignore[no-untyped-def]
+    return _steps.example(random, given, 3, ("h_0",))
+
+
+@gru_layer_grad.example
+def _(random, given):  # type: ignore[no-untyped-def]
+    return _steps.grad_example(random, given, gru_layer, 3, ("h_0",))
+
+
+@gru_layer.gradient
+def _(  # type: ignore[no-untyped-def]
+    x, w_ih, w_hh, h_0, lengths, output, gates, d_output, d_h_n, reverse, needs
+):
+    grad = gru_layer_grad.only(needs)
+    return tuple(grad(x, w_ih, w_hh, output, gates, d_output, d_h_n, h_0, lengths, reverse=reverse))
