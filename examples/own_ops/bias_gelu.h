@@ -21,7 +21,8 @@ void bias_gelu(Device& dev, In<T, 2> x, In<T, 1> bias, Out<T, 2> out) {
   });
 }
 
-// d_x[i] = d_out[i] (Φ(s) + s Φ'(s)) with Φ'(s) = e^(-s^2 / 2) / √(2π); d_bias is its sum over rows.
+// d_x[i] = d_out[i] (Φ(s) + s Φ'(s)) with Φ'(s) = e^(-s^2 / 2) / √(2π); d_bias is its sum over
+// rows.
 //
 // A team has 32 rows, and each of its threads some of the columns: it writes d_x and adds up its
 // part of d_bias in one pass. The parts are added in order, so that the sum is always the same.
@@ -30,7 +31,8 @@ void bias_gelu_grad(Device& dev, In<T, 2> x, In<T, 1> bias, In<T, 2> d_out, Out<
                     Out<T, 1> d_bias) {
   using A = Accum<T>;
   constexpr int64_t kRows = 32;
-  const int64_t rows = x.size(0), n = x.size(1), parts = max2<int64_t>(1, (rows + kRows - 1) / kRows);
+  const int64_t rows = x.size(0), n = x.size(1),
+                parts = max2<int64_t>(1, (rows + kRows - 1) / kRows);
   auto memory = dev.workspace<A>(parts * n);
   const View<A, 2> sums = dense(memory.data(), parts, n);
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {

@@ -47,7 +47,7 @@ def bias_gelu_grad(
     """
     s = x + bias
     d_x = d_out * (normal_share(s) + s * np.exp(-s * s / 2) / np.sqrt(2 * np.pi))
-    return BiasGeluGrad(d_x, d_x.reshape(-1, d_x.shape[-1]).sum(0))
+    return BiasGeluGrad(d_x, d_x.sum(tuple(range(d_x.ndim - 1))))
 
 
 @bias_gelu.gradient

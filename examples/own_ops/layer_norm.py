@@ -46,8 +46,9 @@ def layer_norm_grad(
     z, scale = normalised(x, eps)
     d, n = d_out * weight, max(x.shape[-1], 1)
     d_x = d - d.sum(-1, keepdims=True) / n - z * (d * z).sum(-1, keepdims=True) / n
-    rows = (d_out * z, np.broadcast_to(d_out, z.shape))
-    return LayerNormGrad(scale * d_x, *(each.reshape(-1, z.shape[-1]).sum(0) for each in rows))
+    lead = tuple(range(z.ndim - 1))
+    d_bias = np.broadcast_to(d_out, z.shape).sum(lead)
+    return LayerNormGrad(scale * d_x, (d_out * z).sum(lead), d_bias)
 
 
 @layer_norm.gradient

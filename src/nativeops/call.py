@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from nativeops import identity
 from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
-from nativeops.signature import Signature, Solution
+from nativeops.signature import ArraySpec, Signature, Solution
 from nativeops.sizes import Size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -226,6 +226,14 @@ class Op(Generic[F]):
                 hint = f"move one of them, for example `{array.name}` to {devices[0]}."
                 raise DeviceError(message(self.name, text, given, hint))
         return solution
+
+    def check_single(self) -> ArraySpec:
+        """The one result that a caller gets, which `out` is for."""
+        shown = [spec for spec in self.signature.outputs if not spec.kept]
+        if len(shown) > 1:
+            text = f"`out` needs an op with one result, but this has {len(shown)}."
+            raise ArgumentError(message(self.name, text, hint="leave `out` away."))
+        return shown[0]
 
     def collect(self, outputs: Sequence[Any]) -> Any:
         """What the caller gets: one array, or the NamedTuple of several, without kept ones."""

@@ -5,7 +5,7 @@ import inspect
 import math
 import os
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
@@ -92,7 +92,11 @@ else:
 
 
 def op(
-    *, kernel: str, autocast: Literal["float32", "keep"] = "float32", independent: str = ""
+    *,
+    kernel: str,
+    autocast: Literal["float32", "keep"] = "float32",
+    independent: str = "",
+    reuse: Mapping[str, str] | None = None,
 ) -> "Callable[[F], Op[F]]":
     """Declare an op: the function's annotations are its signature, its body the NumPy reference.
 
@@ -103,11 +107,13 @@ def op(
         independent: Named axes along which several devices may each compute a part: a result with
             such an axis is made of the parts' results, one without it is their sum. Leading axes
             always are.
+        reuse: Results that may take over the memory of an input, as ``{"h": "z"}``: the kernel is
+            right where both are the same array. It happens where nobody needs the input any more.
     """
 
     def declare(reference: F) -> "Op[F]":
         source = Path(inspect.getfile(reference)).resolve()
-        signature, apart = read(reference), independent.split()
+        signature, apart = _with_reuse(read(reference), reuse or {}), independent.split()
         _check_independent(signature, apart)
         if not signature.op.isascii():  # TensorFlow ends the process at such a name
             raise TypeError(f"{signature.op}: the name of an op must be ASCII")
@@ -117,6 +123,25 @@ def op(
         return declared
 
     return declare
+
+
+def _with_reuse(signature: Signature, reuse: Mapping[str, str]) -> Signature:
+    """The signature with what `reuse` says; both arrays must have the same declaration."""
+    inputs = {spec.name: spec for spec in signature.inputs}
+    outputs = {spec.name: spec for spec in signature.outputs}
+    for result, given in reuse.items():
+        if result not in outputs or given not in inputs:
+            raise TypeError(f"{signature.op}: `reuse` names no result `{result}` or input `{given}`")
+        if str(outputs[result]) != str(inputs[given]):
+            text = f"`{result}` is {outputs[result]}, but `{given}` is {inputs[given]}"
+            raise TypeError(f"{signature.op}: {text}: it cannot take over its memory")
+        if inputs[given].optional or outputs[result].optional or outputs[result].kept:
+            text = "only a result that every call makes can take over memory, of a required input"
+            raise TypeError(f"{signature.op}: {text}")
+    if len(set(reuse.values())) < len(reuse):
+        raise TypeError(f"{signature.op}: two results cannot take over the memory of one input")
+    marked = (replace(spec, reuse=reuse.get(name, "")) for name, spec in outputs.items())
+    return replace(signature, outputs=tuple(marked))
 
 
 def _normal(path: Path) -> Path:

@@ -138,6 +138,7 @@ class _Reader:
         self.seen.add(id(op))
         self.parts += [str(op.signature), repr(op.signature.attributes), op.autocast]
         self.parts += [*op.independent, op.kernel_digest]
+        self.parts += [spec.reuse for spec in op.signature.outputs if spec.reuse]
         self.add_function(op.reference)
         if op.gradient_rule is not None:
             self.add_function(op.gradient_rule)

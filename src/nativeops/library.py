@@ -183,7 +183,7 @@ def _array(spec: ArraySpec, slots: dict[str, int]) -> tuple[Any, ...]:
     kind = _KINDS.get(spec.kind)
     kind = DTYPES.index(spec.dtypes[0]) if kind is None else kind
     axes = tuple(_axis(axis, slots) for axis in spec.axes)
-    return kind, bool(spec.batch), axes, spec.optional, spec.name
+    return kind, bool(spec.batch), axes, spec.optional, spec.name, spec.reuse
 
 
 def _attribute(spec: AttributeSpec, slots: dict[str, int]) -> tuple[Any, ...]:

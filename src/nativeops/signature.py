@@ -33,6 +33,7 @@ class ArraySpec:
     batch: str = ""  # the name of the leading axes that broadcast, without the star
     kept: bool = False  # an output only for the gradient: hidden, made only when needed
     optional: bool = False  # an output that a caller may leave out, an input that may be None
+    reuse: str = ""  # the input whose memory an output may take over
 
     def __str__(self) -> str:
         return f"{self.kind}[{' '.join(self.axis_words)}]"

@@ -36,6 +36,7 @@ struct Array {
   bool batch = false;
   bool optional = false;  // an input that may be absent
   std::string name;
+  int reuses = -1;  // the input whose memory an output may take over
   std::vector<Axis> axes;
 };
 

@@ -28,8 +28,8 @@ core::Axis read_axis(PyObject* axis) {
   return out;
 }
 
-// (kind, batch, axes, optional, name) per array
-std::vector<core::Array> read_arrays(PyObject* list) {
+// (kind, batch, axes, optional, name, reuse) per array; `reuse` names one of the inputs
+std::vector<core::Array> read_arrays(PyObject* list, const std::vector<core::Array>& inputs) {
   std::vector<core::Array> out;
   for (Py_ssize_t i = 0; i < PyTuple_Size(list); ++i) {
     PyObject* item = PyTuple_GetItem(list, i);
@@ -41,6 +41,9 @@ std::vector<core::Array> read_arrays(PyObject* list) {
       array.axes.push_back(read_axis(PyTuple_GetItem(axes, a)));
     array.optional = PyObject_IsTrue(PyTuple_GetItem(item, 3));
     array.name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(item, 4), nullptr);
+    const char* reuse = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(item, 5), nullptr);
+    for (size_t input = 0; *reuse && input < inputs.size(); ++input)
+      if (inputs[input].name == reuse) array.reuses = static_cast<int>(input);
     out.push_back(std::move(array));
   }
   return out;
@@ -74,8 +77,8 @@ PyObject* define(PyObject*, PyObject* args) {
   op.name = name;
   op.key = key;
   op.signature = signature;
-  op.inputs = read_arrays(inputs);
-  op.outputs = read_arrays(outputs);
+  op.inputs = read_arrays(inputs, {});
+  op.outputs = read_arrays(outputs, op.inputs);
   for (Py_ssize_t i = 0; i < PyTuple_Size(attributes); ++i)
     op.attributes.push_back(read_attribute_spec(PyTuple_GetItem(attributes, i)));
   for (const core::Array& input : op.inputs) op.required += !input.optional;

@@ -57,6 +57,8 @@ using DeleteFunction = void (*)(void*);
   F(void, GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                          \
   F(TF_Tensor*, AllocateOutput,                                                                   \
     (TF_OpKernelContext*, int, int, const int64_t*, int, size_t, TF_Status*))                     \
+  F(TF_Tensor*, ForwardInputOrAllocateOutput,                                                     \
+    (TF_OpKernelContext*, const int*, int, int, const int64_t*, int, int*, TF_Status*))           \
   F(void, OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                             \
   F(TF_ShapeHandle*, NewShapeHandle, ())                                                          \
   F(void, DeleteShapeHandle, (TF_ShapeHandle*))                                                   \

@@ -74,10 +74,11 @@ bool read_node(const core::Op& op, TF_OpKernelConstruction* node, Kernel& kernel
 class Tensors {
  public:
   ~Tensors() {
-    for (int i = 0; i < n_; ++i) api.DeleteTensor(handles_[i]);
+    for (int i = 0; i < n_; ++i)
+      if (handles_[i]) api.DeleteTensor(handles_[i]);
   }
-  void add(TF_Tensor* handle) {
-    const int i = n_++;
+  void add(TF_Tensor* handle) { set(n_++, handle); }
+  void set(int i, TF_Tensor* handle) {
     handles_[i] = handle;
     NativeopsTensor& tensor = tensors[i];
     tensor.data = api.TensorData(handle);
@@ -94,6 +95,12 @@ class Tensors {
     const int rank = tensor.ndim < NATIVEOPS_MAX_RANK ? tensor.ndim : NATIVEOPS_MAX_RANK;
     for (int axis = 0; axis < rank; ++axis) shapes_[i][axis] = api.Dim(handle, axis);
     core::contiguous_strides(rank, shapes_[i], strides_[i]);
+  }
+
+  // Gives an input's handle back. Until the next `set` its numbers must not be touched.
+  void release(int i) {
+    api.DeleteTensor(handles_[i]);
+    handles_[i] = nullptr;
   }
 
   NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS];  // the inputs, then the outputs
@@ -122,6 +129,28 @@ bool take_inputs(const core::Op& op, TF_OpKernelContext* context, Tensors& tenso
   return true;
 }
 
+// An input's memory for an output that may take it over, if nobody else holds the input; else new
+// memory. Null if the output takes over none.
+TF_Tensor* reuse(const core::Op& op, const core::Solution& solution, TF_OpKernelContext* context,
+                 Tensors& tensors, size_t i) {
+  const int input = op.outputs[i].reuses;
+  if (input < 0) return nullptr;
+  const NativeopsTensor& given = tensors.tensors[input];
+  if (given.ndim != solution.rank[i] ||
+      !std::equal(given.shape, given.shape + given.ndim, solution.shape[i]))
+    return nullptr;  // it is repeated along leading axes
+  const Status status;
+  int forwarded = -1;
+  tensors.release(input);  // TensorFlow counts our handle, too
+  TF_Tensor* handle =
+      api.ForwardInputOrAllocateOutput(context, &input, 1, static_cast<int>(i), solution.shape[i],
+                                       solution.rank[i], &forwarded, status);
+  TF_Tensor* again = nullptr;
+  api.GetInput(context, input, &again, status);
+  tensors.set(input, again);
+  return handle;
+}
+
 // The outputs, in TensorFlow's own memory; one that nobody wants has no elements.
 bool make_outputs(const core::Op& op, const Kernel& kernel, const core::Solution& solution,
                   TF_OpKernelContext* context, Tensors& tensors) {
@@ -129,8 +158,9 @@ bool make_outputs(const core::Op& op, const Kernel& kernel, const core::Solution
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     const bool wanted = kernel.want >> i & 1;
     const Status status;
-    TF_Tensor* handle =
-        api.AllocateOutput(context, static_cast<int>(i), kTypes[solution.dtype[i]],
+    TF_Tensor* handle = reuse(op, solution, context, tensors, i);
+    if (!handle)
+      handle = api.AllocateOutput(context, static_cast<int>(i), kTypes[solution.dtype[i]],
                            wanted ? solution.shape[i] : nothing, wanted ? solution.rank[i] : 1,
                            wanted ? static_cast<size_t>(solution.bytes[i]) : 0, status);
     if (!status.ok() || !handle) {

@@ -26,7 +26,7 @@ struct Layer {
   HOST_DEVICE int64_t inputs() const { return x.size(2); }
   HOST_DEVICE int64_t units() const { return w_hh.size(1); }
   HOST_DEVICE int64_t length(int64_t b) const {
-    return lengths.size(0) > 0 ? min2<int64_t>(max2<int64_t>(lengths(b), 0), steps()) : steps();
+    return lengths ? min2<int64_t>(max2<int64_t>(lengths(b), 0), steps()) : steps();
   }
   // Where a sequence is in its step s: backwards it begins at its own end.
   HOST_DEVICE int64_t time(int64_t s, int64_t b) const { return reverse ? length(b) - 1 - s : s; }
@@ -82,11 +82,11 @@ namespace recurrence {
 // A value of an optional state: zero where it was not given.
 template <class T>
 HOST_DEVICE Accum<T> value_or_zero(const In<T, 2>& state, int64_t b, int64_t j) {
-  return state.size(1) > 0 ? Accum<T>(state(b, j)) : Accum<T>(0);
+  return state ? Accum<T>(state(b, j)) : Accum<T>(0);
 }
 template <class T>
 HOST_DEVICE Accum<T> bias(const In<T, 1>& values, int64_t j) {
-  return values.size(0) > 0 ? Accum<T>(values(j)) : Accum<T>(0);
+  return values ? Accum<T>(values(j)) : Accum<T>(0);
 }
 
 // A matrix as one batch item of `contract`.

@@ -24,12 +24,20 @@ _DTYPES = {"bfloat16": np.dtype(jax.numpy.bfloat16)}  # NumPy itself has none
 class Call:
     """One way to call an op: its attributes, and which results it makes. Equal ones are one."""
 
-    def __init__(self, handle: "Handle", attributes: Mapping[str, Any], mask: int) -> None:
+    def __init__(
+        self, handle: "Handle", attributes: Mapping[str, Any], mask: int, reuses: bool = True
+    ) -> None:
         op = handle.op
         self.handle, self.op, self.attributes, self.mask = handle, op, attributes, mask
         self.inputs = op.signature.inputs
         self.made = [s for bit, s in enumerate(op.signature.outputs) if mask >> bit & 1]
-        self.compiled = _jit(op.name, lambda *arrays: compute(self, arrays))
+        # Results that take over an input's memory, which XLA copies first if it is still needed: an
+        # eager call keeps all its inputs, so it would be a copy for nothing.
+        names = [spec.name for spec in self.inputs]
+        pairs = [(names.index(s.reuse), place) for place, s in enumerate(self.made) if s.reuse]
+        self.reuses = pairs if reuses else []
+        eager = Call(handle, attributes, mask, reuses=False) if self.reuses else self
+        self.compiled = _jit(op.name, lambda *arrays: compute(eager, arrays))
         self.partitioned = jax_sharding.partitioned(self, primitive)
         # What the handler reads. The first two names are none that an attribute could have.
         self.parameters = {"op.key": op.key, "op.want": np.int64(mask)}

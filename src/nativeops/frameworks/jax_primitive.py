@@ -54,7 +54,10 @@ def _lower(ctx: Any, *operands: Any, call: "Call") -> Any:
         ):
             raise missing_kernel(call.op, call.solve(ctx.avals_in).dtypes, "cuda")
     if exported or jax_sharding.is_for_one_device(call, ctx):
-        return jax.ffi.ffi_lowering(TARGET)(ctx, *operands, **call.parameters)
+        shapes, results = ([a.shape for a in avals] for avals in (ctx.avals_in, ctx.avals_out))
+        aliases = {i: out for i, out in call.reuses if shapes[i] == results[out]}
+        lowering = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=aliases or None)
+        return lowering(ctx, *operands, **call.parameters)
     return mlir.lower_fun(call.partitioned, multiple_results=True)(ctx, *operands)
 
 

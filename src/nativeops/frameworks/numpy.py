@@ -49,8 +49,9 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     define(op)
     mask = op.wanted(want)
     outputs = _outputs(op, solution, mask, out)
-    aside = out is not None and _needs_aside(out, arrays)
-    made = [np.empty_like(out, order="C", subok=False)] if aside else outputs
+    aside = out is not None and _needs_aside(op, out, arrays)
+    other = np.empty_like(out, order="C", subok=False) if aside else out
+    made = [other if array is out else array for array in outputs]
     inputs = tuple(
         None if a is None else _readable(a, g.dtype) for a, g in zip(arrays, described, strict=True)
     )
@@ -66,14 +67,22 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     if status != 0:
         raise BuildError(message(op.name, text))
     if aside:
-        out[...] = made[0]
+        out[...] = other
     return op.collect(outputs)
 
 
-def _needs_aside(out: Any, arrays: Sequence[Any]) -> bool:
+def _needs_aside(op: Op[Any], out: Any, arrays: Sequence[Any]) -> bool:
     """Whether the result cannot be written to `out` while the inputs are read."""
-    given = [array for array in arrays if array is not None]
-    return not _steppable(out) or any(np.may_share_memory(out, array) for array in given)
+    reuse = op.check_single().reuse
+    pairs = zip(op.signature.inputs, arrays, strict=True)
+    read = [a for s, a in pairs if not (s.name == reuse and _is_same(a, out))]
+    return not _steppable(out) or any(a is not None and np.may_share_memory(out, a) for a in read)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two arrays are the same elements in the same memory."""
+    one, other = (x.__array_interface__["data"][0] for x in (a, b))
+    return bool(one == other and a.shape == b.shape and a.strides == b.strides)
 
 
 def _steppable(array: Any) -> bool:
@@ -92,9 +101,8 @@ def _readable(array: Any, dtype: str) -> tuple[Any, int]:
 
 def _outputs(op: Op[Any], solution: Any, mask: int, out: Any) -> list[Any]:
     specs = op.signature.outputs
-    if out is not None and len(specs) > 1:
-        text = f"`out` needs an op with one result, but this has {len(specs)}."
-        raise ArgumentError(message(op.name, text, hint="leave `out` away."))
+    if out is not None:
+        op.check_single()
     made: list[Any] = []
     for bit, spec in enumerate(specs):
         shape = op.signature.output_shape(spec, solution)

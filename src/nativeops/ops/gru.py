@@ -64,7 +64,7 @@ def gru_layer(
 
 
 def _cell(from_x, from_h, h):  # type: ignore[no-untyped-def]
-    x, y = from_x.reshape(3, -1), from_h.reshape(3, -1)
+    x, y = from_x.reshape(3, len(h)), from_h.reshape(3, len(h))
     r, z = (1 / (1 + np.exp(-x[gate] - y[gate])) for gate in (0, 1))
     n = np.tanh(x[2] + r * y[2])
     return (1 - z) * n + z * h, (np.concatenate([r, z, n, y[2]]),)

@@ -70,7 +70,7 @@ def lstm_layer(
 
 
 def _cell(from_x, from_h, h, c):  # type: ignore[no-untyped-def]
-    z = (from_x + from_h).reshape(4, -1)
+    z = (from_x + from_h).reshape(4, len(h))
     i, f, o = (1 / (1 + np.exp(-z[gate])) for gate in (0, 1, 3))
     g = np.tanh(z[2])
     c = f * c + i * g

@@ -17,15 +17,26 @@
 
 namespace nativeops::tuned {
 
-template <class A, class T>
-void store_as(T* to, simd::Vec<A> a, int64_t count) {
-  if constexpr (std::is_same_v<A, T>) {
-    simd::store(to, a, count);
-  } else {
-    alignas(64) A lane[simd::kLanes<A>];
-    simd::store(lane, a);
-    for (int64_t i = 0; i < std::min<int64_t>(count, simd::kLanes<A>); ++i) to[i] = T(lane[i]);
+// A vector of numbers along the last axis, at most `count`; what is not loaded is 0.
+template <class T, int N>
+simd::Vec<Accum<T>> load_along(const View<const T, N>& row, const T* from, int64_t count) {
+  constexpr int n = simd::kLanes<Accum<T>>;
+  if (row.stride(N - 1) == 1) return simd::load(from, count);
+  alignas(64) Accum<T> lane[n] = {};
+  for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) {
+    lane[i] = Accum<T>(from[i * row.stride(N - 1)]);
   }
+  return simd::load(lane);
+}
+template <class T, int N>
+void store_along(const View<T, N>& row, T* to, simd::Vec<Accum<T>> a, int64_t count) {
+  constexpr int n = simd::kLanes<Accum<T>>;
+  if constexpr (std::is_same_v<T, Accum<T>>) {
+    if (row.stride(N - 1) == 1) return simd::store(to, a, count);
+  }
+  alignas(64) Accum<T> lane[n];
+  simd::store(lane, a);
+  for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) to[i * row.stride(N - 1)] = T(lane[i]);
 }
 
 // Runs phases of work on all threads.
@@ -74,7 +85,7 @@ class CellPanels {
         &weight(row, 0), {depth_, count}, {weight.stride(1), weight.stride(0)}};
     pack(part, bias_out + width(split, p) + column, width(split, p));
     for (int64_t i = 0; i < n; ++i) {
-      bias_out[column + i] = i < count && bias_in.size(0) > 0 ? A(bias_in(row + i)) : A(0);
+      bias_out[column + i] = i < count && bias_in ? A(bias_in(row + i)) : A(0);
     }
   }
 
@@ -156,7 +167,7 @@ class Forward {
   }
   void fill(A* row, In<T, 2> from, int64_t b) {
     for (int64_t j = 0; j < stride_; ++j) {
-      row[j] = from.size(1) > 0 && j < layer_.units() ? A(from(b, j)) : A(0);
+      row[j] = from && j < layer_.units() ? A(from(b, j)) : A(0);
     }
   }
 
@@ -228,16 +239,16 @@ class Forward {
     simd::store(hidden(step + 1, r) + unit, out);
     if (Cell::kHasCell) simd::store(cell(r) + unit, c);
     const int64_t t = seq_.time(step, r), b = seq_.item(r), count = layer_.units() - unit;
-    store_as(&to_.y(t, b, unit), out, count);
+    store_along(to_.y, &to_.y(t, b, unit), out, count);
     if (Cell::kKept > 0 && to_.gates) {
       for (int q = 0; q < Cell::kKept; ++q) {
-        store_as(&to_.gates(t, b, q * layer_.units() + unit), kept[q], count);
+        store_along(to_.gates, &to_.gates(t, b, q * layer_.units() + unit), kept[q], count);
       }
     }
-    if (Cell::kHasCell && to_.cells) store_as(&to_.cells(t, b, unit), c, count);
+    if (Cell::kHasCell && to_.cells) store_along(to_.cells, &to_.cells(t, b, unit), c, count);
     if (step + 1 < seq_.length(r)) return;
-    store_as(&to_.h_n(b, unit), out, count);
-    if (Cell::kHasCell) store_as(&to_.c_n(b, unit), c, count);
+    store_along(to_.h_n, &to_.h_n(b, unit), out, count);
+    if (Cell::kHasCell) store_along(to_.c_n, &to_.c_n(b, unit), c, count);
   }
 
   // Beyond the end of a sequence all results are 0.
@@ -247,10 +258,12 @@ class Forward {
         std::min(split_.count(panel) * n, static_cast<int>(layer_.units() - unit));
     for (int64_t r = seq_.active(t); r < seq_.batch; ++r) {
       const int64_t b = seq_.item(r);
-      std::fill_n(&to_.y(t, b, unit), count, T(0));
-      if (Cell::kHasCell && to_.cells) std::fill_n(&to_.cells(t, b, unit), count, T(0));
-      for (int q = 0; to_.gates && q < Cell::kKept; ++q) {
-        std::fill_n(&to_.gates(t, b, q * layer_.units() + unit), count, T(0));
+      for (int64_t j = unit; j < unit + count; ++j) {
+        to_.y(t, b, j) = T(0);
+        if (Cell::kHasCell && to_.cells) to_.cells(t, b, j) = T(0);
+        for (int q = 0; to_.gates && q < Cell::kKept; ++q) {
+          to_.gates(t, b, q * layer_.units() + j) = T(0);
+        }
       }
     }
   }

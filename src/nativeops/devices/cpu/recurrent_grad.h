@@ -100,7 +100,7 @@ class Backward {
   A* direct(int64_t r) { return carried_.data() + r * stride_; }  // what passes by the gates
   A* d_cell(int64_t r) { return carried_.data() + (seq_.batch + r) * stride_; }
   static A initial(In<T, 2> state, int64_t b, int64_t unit) {
-    return state.size(1) > 0 ? A(state(b, unit)) : A(0);
+    return state ? A(state(b, unit)) : A(0);
   }
   Place where(int64_t frame) const {
     return {place_step_[frame], frame - seq_.frame(place_step_[frame], 0)};
@@ -153,16 +153,16 @@ class Backward {
     const int64_t b = seq_.item(r), count = units_ - unit;
     V d_h = simd::load(from_gates) + simd::load(direct(r) + unit);
     if (step < 0) {
-      if (to_.h_0) store_as(&to_.h_0(b, unit), d_h, count);
+      if (to_.h_0) store_along(to_.h_0, &to_.h_0(b, unit), d_h, count);
       if (Cell::kHasCell && to_.c_0)
-        store_as(&to_.c_0(b, unit), simd::load(d_cell(r) + unit), count);
+        store_along(to_.c_0, &to_.c_0(b, unit), simd::load(d_cell(r) + unit), count);
       return;
     }
     const int64_t t = seq_.time(step, r), before = step > 0 ? seq_.time(step - 1, r) : 0;
     d_h = d_h + load_row(from_.d_y, t, b, unit);
     V kept[Cell::kKept > 0 ? Cell::kKept : 1], part[kParts], d_c = simd::load(d_cell(r) + unit);
     for (int q = 0; q < Cell::kKept; ++q) {
-      kept[q] = simd::load(&from_.gates(t, b, q * units_ + unit), count);
+      kept[q] = load_along(from_.gates, &from_.gates(t, b, q * units_ + unit), count);
     }
     const V h_before =
         step > 0 ? load_row(from_.y, before, b, unit) : load_initial(layer_.h_0, b, unit);
@@ -184,17 +184,10 @@ class Backward {
     }
   }
   V load_row(In<T, 3> from, int64_t t, int64_t b, int64_t unit) const {
-    if (from.stride(2) == 1) return simd::load(&from(t, b, unit), units_ - unit);
-    alignas(64) A lane[n] = {};
-    for (int64_t i = 0; i < std::min<int64_t>(n, units_ - unit); ++i)
-      lane[i] = A(from(t, b, unit + i));
-    return simd::load(lane);
+    return load_along(from, &from(t, b, unit), units_ - unit);
   }
   V load_initial(In<T, 2> from, int64_t b, int64_t unit) const {
-    alignas(64) A lane[n] = {};
-    for (int64_t i = 0; i < std::min<int64_t>(n, units_ - unit); ++i)
-      lane[i] = initial(from, b, unit + i);
-    return simd::load(lane);
+    return from ? load_along(from, &from(b, unit), units_ - unit) : simd::zero<A>();
   }
 
   void finish_bias() {

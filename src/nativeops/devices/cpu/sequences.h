@@ -26,12 +26,12 @@ class Sequences {
         length_(batch),
         first_(steps + 1) {
     std::iota(order_.begin(), order_.end(), 0);
-    if (lengths.size(0) > 0) {
+    if (lengths) {
       std::stable_sort(order_.begin(), order_.end(),
                        [&](int64_t a, int64_t b) { return lengths(a) > lengths(b); });
     }
     for (int64_t r = 0; r < batch; ++r) {
-      length_[r] = lengths.size(0) > 0 ? lengths(order_[r]) : steps;
+      length_[r] = lengths ? lengths(order_[r]) : steps;
     }
     for (int64_t s = 0; s < steps; ++s) first_[s + 1] = first_[s] + count_longer(s);
   }

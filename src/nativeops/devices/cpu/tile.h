@@ -32,9 +32,10 @@ class PerThread {
 struct Block {
   int64_t batch, row, col;
 
-  // f(r, c) for 0 <= r, c < kTile, in any order; between two calls that share data: sync().
+  // f(r, c) for 0 <= r, c < kTile, in any order; between two calls that share data: sync(). All
+  // that f calls is inlined, as a call that remains keeps the loop from vectors.
   template <class F>
-  void each(F f) const {
+  [[gnu::flatten]] void each(F f) const {
     for (int r = 0; r < kTile; ++r) {
       NATIVEOPS_IVDEP
       for (int c = 0; c < kTile; ++c) f(r, c);

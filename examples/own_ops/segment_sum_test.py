@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""segment_sum: what its declaration says, in every framework, and what others say."""
+
+import numpy as np
+import pytest
+
+from nativeops.checking import ops_beside
+from nativeops.testing import check
+
+OPS = ops_beside(__file__)
+segment_sum = OPS["segment_sum"]
+
+
+# Values against the reference, gradients, strides, sizes, dtypes, threads, wrong arguments.
+@pytest.mark.parametrize("name", OPS)
+def test_op_is_what_its_declaration_says(name: str) -> None:
+    assert check(OPS[name])
+
+
+def test_agrees_with_jax_and_its_gradient() -> None:
+    jax = pytest.importorskip("jax")
+    random = np.random.default_rng(0)
+    x = jax.numpy.asarray(random.integers(-8, 9, (5000, 3)), "float32")  # sums are exact
+    segment = jax.numpy.asarray(random.integers(0, 40, 5000))
+    ours, back = jax.vjp(lambda x: segment_sum(x, segment, count=40), x)
+    theirs, their_back = jax.vjp(lambda x: jax.ops.segment_sum(x, segment, 40), x)
+    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(back(ours)[0], their_back(theirs)[0])
+
+
+# So many rows that they are sorted in several parts.
+@pytest.mark.parametrize("count", [1, 7, 3000])
+def test_rows_of_a_segment_are_added_in_their_order(count: int) -> None:
+    random = np.random.default_rng(count)
+    x = random.standard_normal((50000, 2)).astype(np.float32)
+    segment = random.integers(0, count, 50000)
+    expected = np.zeros((count, 2), np.float32)
+    np.add.at(expected, segment, x)  # one row after another, in float32
+    assert np.array_equal(segment_sum(x, segment, count=count), expected)
+
+
+def test_rows_of_no_segment_take_no_part() -> None:
+    x, segment = np.ones((6, 2)), np.array([-1, 0, 3, 1 << 40, -(1 << 40), 2])
+    assert segment_sum(x, segment, count=3).tolist() == [[1, 1], [0, 0], [1, 1]]
+    assert OPS["segment_spread"](np.ones((3, 1)), segment)[:, 0].tolist() == [0, 1, 0, 0, 0, 1]

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step of diffusion on a grid. Declared in stencil.py.
+#pragma once
+#include "nativeops/devices/kernel.h"
+
+namespace nativeops {
+
+// out[i,j] = x[i,j] + rate (x[i-1,j] + x[i+1,j] + x[i,j-1] + x[i,j+1] - 4 x[i,j]), 0 beyond the
+// border
+//
+// A block fetches its tile and the cells around it into shared memory, once for all its threads.
+template <class T>
+void stencil(Device& dev, In<T, 3> x, Out<T, 3> out, double rate) {
+  using A = Accum<T>;
+  const int64_t rows = x.size(1), cols = x.size(2);
+  const A share = static_cast<A>(rate);
+  for_each_tile(dev, out, [=] KERNEL(Block block) {
+    SHARED A cell[kTile + 2][kTile + 2];
+    const auto fetch = [=, &cell](int r, int c) {  // of the tile with its border, from -1 to kTile
+      const int64_t i = block.row + r, j = block.col + c;
+      const bool inside = i >= 0 && i < rows && j >= 0 && j < cols;
+      cell[r + 1][c + 1] = inside ? A(x(block.batch, i, j)) : A(0);
+    };
+    block.each([=](int r, int c) { fetch(r, c); });
+    block.each([=](int r, int c) {
+      if (r > 1) return;  // two rows of threads fetch what is around
+      const int side = r == 0 ? -1 : kTile;
+      fetch(side, c);
+      fetch(c, side);
+    });
+    block.sync();
+    block.each([=, &cell](int r, int c) {
+      const int64_t i = block.row + r, j = block.col + c;
+      if (i >= rows || j >= cols) return;
+      const A here = cell[r + 1][c + 1];
+      const A around = cell[r][c + 1] + cell[r + 2][c + 1] + cell[r + 1][c] + cell[r + 1][c + 2];
+      out(block.batch, i, j) = T(here + share * (around - 4 * here));
+    });
+  });
+}
+
+}  // namespace nativeops
