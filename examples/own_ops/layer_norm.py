@@ -7,7 +7,7 @@ import numpy as np
 
 from nativeops.declare import Array, AtLeast, Float, op
 
-Eps = Annotated[float, AtLeast(0)]
+Eps = Annotated[float, AtLeast(1e-12)]
 
 
 def normalised(x: Any, eps: float) -> tuple[Any, Any]:
@@ -54,3 +54,17 @@ def layer_norm_grad(
 @layer_norm.gradient
 def _(x, weight, d_out, eps):
     return layer_norm_grad(x, weight, d_out, eps=eps)
+
+
+@layer_norm.example
+def _(random, given):
+    """Rows of different numbers: if all are equal, the result is rounding times ``1 / √eps``."""
+    weight, bias = random.standard_normal((2, given["n"]))
+    x = random.standard_normal((*given["b"], given["n"]))
+    return {"x": x, "weight": weight, "bias": bias}
+
+
+@layer_norm_grad.example
+def _(random, given):
+    x, d_out = random.standard_normal((2, *given["b"], given["n"]))
+    return {"x": x, "weight": random.standard_normal(given["n"]), "d_out": d_out}

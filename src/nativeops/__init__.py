@@ -3,7 +3,10 @@
 
 from nativeops import frameworks
 from nativeops.errors import NativeOpsError
+from nativeops.layers.accelerate import accelerate
+from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
+from nativeops.ops.dropout import dropout
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.pairwise_l1 import pairwise_l1
@@ -12,11 +15,16 @@ from nativeops.ops.rnn import rnn_layer
 
 __all__ = [
     "NativeOpsError",
+    "accelerate",
+    "dropout",
     "get_num_threads",
+    "gru",
     "gru_layer",
+    "lstm",
     "lstm_layer",
     "pairwise_l1",
     "pairwise_lp",
+    "rnn",
     "rnn_layer",
     "set_num_threads",
 ]

@@ -115,7 +115,7 @@ class Op(Generic[F]):
         return cast(F, partial(cast(Any, self), want=tuple(names)))
 
     def into(self, out: Any) -> F:
-        """The op that writes its result into this NumPy array: ``out=``, for type checkers."""
+        """The op that writes its result into this array: ``out=``, for type checkers."""
         return cast(F, partial(cast(Any, self), out=out))
 
     @cached_property
@@ -182,7 +182,7 @@ class Op(Generic[F]):
         """The declared keywords, and `want`; for frameworks that allocate all results."""
         declared, out, want = self.split(kwargs)
         if out is not None:
-            text = "`out` is for NumPy arrays."
+            text = "`out` is for NumPy arrays and PyTorch tensors."
             raise ArgumentError(message(self.name, text, hint="leave `out` away."))
         return declared, want
 

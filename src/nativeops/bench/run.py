@@ -8,14 +8,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from nativeops.bench.case import Bench, Size, size_text
 from nativeops.bench.measure import THOROUGH, Effort
 from nativeops.bench.measurement import Measurement, from_json
-from nativeops.bench.worker import Job
+from nativeops.bench.worker import Job, benches
 
 Progress = Callable[[str, float], None]
 
@@ -35,6 +34,7 @@ class Plan:
         sizes: Instead of the sizes that the cases name; a case without these axes is left out.
         smallest: Only the first size of each case.
         memory: Whether to measure peak memory, too.
+        folder: Where the module is imported from, if it is on no path.
     """
 
     module: str
@@ -44,11 +44,11 @@ class Plan:
     sizes: tuple[Size, ...] = ()
     smallest: bool = False
     memory: bool = True
+    folder: str = ""
 
     def jobs(self) -> Iterator[tuple[Bench, list[Size]]]:
         """The cases, each with its sizes."""
-        benches: list[Bench] = import_module(self.module).BENCHES
-        for bench in benches:
+        for bench in benches(self.module, self.folder):
             sizes = list(bench.sizes)[: 1 if self.smallest else None]
             if self.sizes:
                 sizes = [size for size in self.sizes if set(size) == set(bench.sizes[0])]
@@ -102,9 +102,8 @@ def _worker(
     plan: Plan, bench: Bench, sizes: Sequence[Size], memory_of: str = ""
 ) -> Iterator[dict[str, Any]]:
     """The lines that a fresh process answers to one job."""
-    job = Job(
-        plan.module, bench.name, [dict(s) for s in sizes], plan.effort, plan.threads, memory_of
-    )
+    own = [dict(size) for size in sizes]
+    job = Job(plan.module, bench.name, own, plan.effort, plan.threads, memory_of, plan.folder)
     command = [sys.executable, "-m", "nativeops.bench.worker", job.as_json()]
     counts = dict.fromkeys(("OMP_NUM_THREADS", "NATIVEOPS_NUM_THREADS"), str(plan.threads))
     environment = {**os.environ, **counts, **bench.environment}

@@ -26,6 +26,7 @@ class Job:
     effort: Effort
     threads: int
     memory_of: str = ""
+    folder: str = ""
 
     def as_json(self) -> str:
         """For the command line."""
@@ -38,7 +39,7 @@ def main(argument: str) -> None:
     job = Job(**{**fields, "effort": Effort(**fields["effort"])})
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job.threads])
     results = _private_stdout()
-    bench = _find(job.module, job.case)
+    bench = next(each for each in benches(job.module, job.folder) if each.name == job.case)
     if job.memory_of:
         _say(results, memory=peak_growth(bench, job.memory_of, job.sizes[0]))
         return
@@ -49,9 +50,12 @@ def main(argument: str) -> None:
         _say(results, measurement=figures.as_json())
 
 
-def _find(module: str, case: str) -> Bench:
-    benches: list[Bench] = importlib.import_module(module).BENCHES
-    return next(bench for bench in benches if bench.name == case)
+def benches(module: str, folder: str) -> list[Bench]:
+    """The cases of a ``_bench.py`` module; a user's lies in a folder that is not on the path."""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    found: list[Bench] = importlib.import_module(module).BENCHES
+    return found
 
 
 def _private_stdout() -> TextIO:

@@ -218,12 +218,12 @@ PyObject* connect_torch(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// implement_torch(id, namespace, name, dispatch key): registers the boxed kernel of an op
+// implement_torch(id, namespace, name, dispatch key, into): registers a boxed kernel of an op
 PyObject* implement_torch(PyObject*, PyObject* args) {
-  int id;
+  int id, into;
   const char *space, *name, *key;
-  if (!PyArg_ParseTuple(args, "isss", &id, &space, &name, &key)) return nullptr;
-  if (const char* error = torch::implement(id, space, name, key))
+  if (!PyArg_ParseTuple(args, "isssp", &id, &space, &name, &key, &into)) return nullptr;
+  if (const char* error = torch::implement(id, space, name, key, into != 0))
     return PyErr_Format(PyExc_RuntimeError, "%s", error);
   Py_RETURN_NONE;
 }

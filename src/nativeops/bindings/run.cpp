@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call: the leading axes that broadcast are folded into one, then the kernel runs.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -62,19 +60,6 @@ void own_batch_strides(const Solution& solution, const NativeopsTensor& array, s
     const bool repeats = own < 0 || array.shape[own] == 1;
     strides[axis] = repeats ? 0 : array.strides[own];
   }
-}
-
-// Asks for huge pages where a large result lies. Fresh memory is zeroed page by page when it is
-// first written: with pages of 4 KB that took a fifth of the time of a result of 64 MB. NumPy asks
-// for its own arrays; PyTorch, XLA and TensorFlow do not.
-void expect_writes(const NativeopsTensor& out, int64_t bytes) {
-  constexpr int64_t kLarge = int64_t{4} << 20;
-  constexpr uintptr_t kPage = 4096;
-  if (out.data == nullptr || bytes < kLarge) return;
-  const auto first = reinterpret_cast<uintptr_t>(out.data) + out.byte_offset;
-  const uintptr_t start = (first + kPage - 1) / kPage * kPage;
-  const uintptr_t end = (first + static_cast<uintptr_t>(bytes)) / kPage * kPage;
-  madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);  // advice: may be refused
 }
 
 Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& batch, Folded& folded,
@@ -180,7 +165,11 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
   for (int i = 0; i < n_outputs; ++i) empty &= outputs[i].data == nullptr || solution.bytes[i] == 0;
   if (empty) return Status::ok;
   if (device == 0)
-    for (int i = 0; i < n_outputs; ++i) expect_writes(outputs[i], solution.bytes[i]);
+    for (int i = 0; i < n_outputs; ++i) {
+      if (outputs[i].data == nullptr) continue;
+      char* first = static_cast<char*>(outputs[i].data) + outputs[i].byte_offset;
+      expect_writes(first, static_cast<size_t>(solution.bytes[i]));
+    }
 
   Folded folded;
   Batch batch;

@@ -188,7 +188,23 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, int6
   if (wanted) check(shims.get_data_ptr(tensor, &out.data));
 }
 
-void run_boxed(int id, StackValue* stack) {
+// The tensor that the caller gave for the result, behind all other arguments.
+void take_output(const core::Op& op, const core::Solution& solution, int i, StackValue given,
+                 Arguments& arguments) {
+  NativeopsTensor& out = arguments.tensors[op.inputs.size() + i];
+  Tensor tensor;
+  std::memcpy(&tensor, &given, sizeof tensor);
+  arguments.outputs.add(tensor);
+  const NativeopsTensor& first = arguments.tensors[0];
+  const bool fits = describe(tensor, out) && out.device_type == first.device_type &&
+                    out.device_id == first.device_id && out.ndim == solution.rank[i] &&
+                    core::dtype_index(out.dtype) == solution.dtype[i] &&
+                    std::equal(out.shape, out.shape + out.ndim, solution.shape[i]);
+  if (!fits) fail_fit(op);
+}
+
+// With `into` the one wanted result is written to a tensor of the caller's, and nothing is returned.
+void run_boxed(int id, bool into, StackValue* stack) {
   const core::Op& op = core::op_at(id);
   const int n_in = static_cast<int>(op.inputs.size()), n_out = static_cast<int>(op.outputs.size());
   Arguments arguments;
@@ -196,7 +212,13 @@ void run_boxed(int id, StackValue* stack) {
   core::Solution solution;
   if (!core::solve(op, arguments.tensors, arguments.attributes, solution)) fail_fit(op);
   int64_t strides[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK];
-  for (int i = 0; i < n_out; ++i) make_output(op, solution, i, strides[i], arguments);
+  const size_t n_before = op.inputs.size() + op.attributes.size() + op.selective;
+  for (int i = 0; i < n_out; ++i) {
+    if (into && arguments.want >> i & 1)
+      take_output(op, solution, i, stack[n_before], arguments);
+    else
+      make_output(op, solution, i, strides[i], arguments);
+  }
   core::Place place = {arguments.tensors[0].device_type, arguments.tensors[0].device_id, nullptr,
                        services()};
   if (place.device_type == kNativeopsCuda)
@@ -208,6 +230,7 @@ void run_boxed(int id, StackValue* stack) {
   if (status == core::Status::no_memory)
     throw std::runtime_error(op.name + ": there is no memory for a workspace");
   if (status != core::Status::ok) throw std::runtime_error(op.name + ": " + core::last_message());
+  if (into) return;
   for (int i = 0; i < n_out; ++i)
     std::memcpy(&stack[i], &arguments.outputs.tensors[i], sizeof(Tensor));
   arguments.outputs.n = 0;  // the caller owns them now
@@ -216,11 +239,12 @@ void run_boxed(int id, StackValue* stack) {
 // A boxed kernel has no closure: each registration takes a function of its own.
 constexpr int kSlots = 1024;
 int slot_ids[kSlots];
+bool slot_into[kSlots];
 int slots_taken = 0;
 
 template <int Slot>
 void boxed(StackValue* stack, uint64_t, uint64_t) {
-  run_boxed(slot_ids[Slot], stack);
+  run_boxed(slot_ids[Slot], slot_into[Slot], stack);
 }
 
 template <int... Slot>
@@ -273,11 +297,12 @@ const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
   return nullptr;
 }
 
-const char* implement(int id, const char* space, const char* name, const char* key) {
+const char* implement(int id, const char* space, const char* name, const char* key, bool into) {
   static constexpr auto kernels = table(std::make_integer_sequence<int, kSlots>{});
   if (slots_taken == kSlots) return "too many ops are registered with PyTorch";
   const int slot = slots_taken++;
   slot_ids[slot] = id;
+  slot_into[slot] = into;
   Library library;  // never freed: it owns the registration
   if (shims.library_init_impl(space, key, "nativeops", 0, &library)) return "no library in PyTorch";
   const Error error =

@@ -45,9 +45,7 @@ def load(path: Path) -> ModuleType:
         known = getattr(module, "__file__", None)
         if isinstance(known, str) and Path(known).resolve() == path:
             return module
-    root, name = path.parent, path.stem
-    while (root / "__init__.py").exists():
-        root, name = root.parent, f"{root.name}.{name}"
+    root, name = importable(path)
     if str(root) not in sys.path:
         sys.path.append(str(root))  # also for what the file imports from beside it
     module = importlib.import_module(name)
@@ -55,6 +53,14 @@ def load(path: Path) -> ModuleType:
         text = f"{path} cannot be imported: `{name}` is {module.__file__}."
         raise ArgumentError(message("nativeops", text, hint="rename the file."))
     return module
+
+
+def importable(path: Path) -> tuple[Path, str]:
+    """The folder from which a file is imported, and its module's name: with its packages."""
+    root, name = path.parent, path.stem
+    while (root / "__init__.py").exists():
+        root, name = root.parent, f"{root.name}.{name}"
+    return root, name
 
 
 def declared_in(op: Op[Any]) -> Path:

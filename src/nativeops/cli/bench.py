@@ -4,7 +4,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,17 +13,29 @@ from nativeops.bench.case import Size
 from nativeops.bench.measure import QUICK, THOROUGH
 from nativeops.bench.measurement import Measurement
 from nativeops.bench.run import Plan, bench_module, run
+from nativeops.checking.source import importable
 from nativeops.cli.output import fail, find_op, print_data, progress_bar
 from nativeops.library import kernel_files, selected
 from nativeops.registry import ops
 
-OTHERS = {"overhead": "nativeops.frameworks.overhead_bench"}  # what is no op
+
+class Cases(NamedTuple):
+    """A module with cases, and the folder it is imported from if that is on no path."""
+
+    module: str
+    folder: str = ""
+
+
+OTHERS = {"overhead": Cases("nativeops.frameworks.overhead_bench")}  # what is no op
 
 
 def bench(
     subject: Annotated[
         str | None,
-        typer.Argument(help="An op, or `overhead` of calls in all frameworks; without it, all."),
+        typer.Argument(
+            help="An op; a file NAME.py with NAME_bench.py beside it, or a folder of such; or "
+            "`overhead` of calls in all frameworks. Without it, all ops of the package."
+        ),
     ] = None,
     sizes: Annotated[
         list[str] | None, typer.Option(help="For example n=1000,m=1000,d=128; more than once.")
@@ -46,7 +58,7 @@ def bench(
     wrong = False
     if (load := os.getloadavg()[0]) > 1:
         typer.echo(f"Other programs are busy (load {load:.1f}): expect wide quartiles.", err=True)
-    for name, module in modules(subject).items():
+    for name, (module, cases_folder) in modules(subject).items():
         plan = Plan(
             module,
             threads or len(os.sched_getaffinity(0)),
@@ -55,9 +67,10 @@ def bench(
             given,
             smallest=quick and not given,
             memory=not quick,
+            folder=cases_folder,
         )
         if not list(plan.jobs()):
-            fail(f"{name}: no case fits: it has {known_cases(module)}.")
+            fail(f"{name}: no case fits: it has {known_cases(plan)}.")
         measured, shared = measure(name, plan, folder)
         lines += [history.record(shared, figures) for figures in measured if figures.counts]
         wrong |= any(figures.error for figures in measured)
@@ -67,16 +80,29 @@ def bench(
         raise typer.Exit(1)
 
 
-def modules(subject: str | None) -> dict[str, str]:
+def modules(subject: str | None) -> dict[str, Cases]:
     """What is measured, each with the module that has its cases."""
     found = {op.name: bench_module(op.__module__) for op in ops()}
-    known = {name: module for name, module in found.items() if module} | OTHERS
+    known = {name: Cases(module) for name, module in found.items() if module} | OTHERS
     if subject is None:
         return known
+    if subject not in known and Path(subject).exists():
+        return of_files(Path(subject).resolve())
     if subject not in known:
         find_op(subject)  # or the end, with what there is
         fail(f"{subject}: there is no {subject}_bench.py beside its declaration.")
     return {subject: known[subject]}
+
+
+def of_files(path: Path) -> dict[str, Cases]:
+    """The cases beside a user's file, or all in a folder."""
+    stem = path.stem.removesuffix("_bench")
+    folder, name = (path, "*") if path.is_dir() else (path.parent, stem)
+    files = sorted(folder.glob(f"{name}_bench.py"))
+    if not files:
+        fail(f"nativeops bench: there is no {name}_bench.py in {folder}.")
+    places = {file.stem.removesuffix("_bench"): importable(file) for file in files}
+    return {name: Cases(module, str(root)) for name, (root, module) in places.items()}
 
 
 def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measurement], history.Run]:
@@ -115,9 +141,9 @@ def checkout_folder() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def known_cases(module: str) -> str:
+def known_cases(plan: Plan) -> str:
     """The cases of a benchmark with the axes of their sizes, for an error message."""
-    jobs = Plan(module, threads=1).jobs()
+    jobs = Plan(plan.module, threads=1, folder=plan.folder).jobs()
     return ", ".join(f"`{bench.name}` ({', '.join(sizes[0])})" for bench, sizes in jobs)
 
 

@@ -11,11 +11,10 @@ from nativeops.errors import (
     AllocationError,
     ArgumentError,
     BuildError,
-    DtypeError,
-    ShapeError,
     message,
 )
 from nativeops.frameworks.dlpack import as_numpy
+from nativeops.frameworks.out import check_apart, check_out
 from nativeops.library import DTYPES, define, extension, missing_kernel
 
 # NumPy itself has no bfloat16: ml_dtypes adds one, whose bits travel as uint16.
@@ -146,15 +145,11 @@ def _check_out(op: Op[Any], out: Any, shape: tuple[int, ...], dtype: str) -> Any
     if not isinstance(out, np.ndarray):
         text = f"`out` must be a NumPy array, but is {type(out).__name__}."
         raise ArgumentError(message(op.name, text))
-    if out.dtype.name != dtype or not out.dtype.isnative:
-        raise DtypeError(message(op.name, f"`out` must be {dtype}, but is {out.dtype}."))
-    if out.shape != shape:
-        text = f"`out` must have the shape {list(shape)}, but has {list(out.shape)}."
-        raise ShapeError(message(op.name, text))
+    name = out.dtype.name if out.dtype.isnative else str(out.dtype)
+    check_out(op, (name, out.shape), (dtype, shape))
     if not out.flags.writeable:
         raise ArgumentError(message(op.name, "`out` is read-only.", hint="give a writable array."))
-    if any(step == 0 and size > 1 for size, step in zip(shape, out.strides, strict=True)):
-        raise ArgumentError(message(op.name, "`out` has elements that share memory."))
+    check_apart(op, shape, out.strides)
     return out
 
 

@@ -18,6 +18,7 @@ from torch.compiler import is_dynamo_compiling
 from nativeops.call import Op, given
 from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message
 from nativeops.frameworks.torch_handle import Handle
+from nativeops.frameworks.torch_out import run_into
 from nativeops.library import extension, missing_kernel
 from nativeops.registry import ops
 
@@ -55,10 +56,14 @@ class Torch:
         if is_dynamo_compiling():
             connect(op)
             handle = op.handles["torch"]
+            if kwargs.get("out") is not None and handle.takes_out:
+                return run_into(op, handle, args, kwargs)
             values = handle.arrange(args, kwargs)
             return handle.collect(handle.full(*values), values)
         handle = op.handles.get("torch") or connect(op)
         try:
+            if kwargs and kwargs.get("out") is not None and handle.takes_out:
+                return run_into(op, handle, args, kwargs)
             values = handle.arrange(args, kwargs) if kwargs or not handle.plain else args
             if (
                 _transforms_active()

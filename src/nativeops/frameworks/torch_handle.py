@@ -6,6 +6,7 @@ Autograd kernel of ours that is also right under `torch.func`. `no_grad` has non
 eager code needs no gradient, or from inside the gradient's own function: it costs half as much.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,12 +21,15 @@ from nativeops.frameworks.torch_gradient import Function
 from nativeops.frameworks.torch_vmap import vmap_rule
 from nativeops.library import define, extension
 
-SPACE = "nativeops"
+SPACE, INTO = "nativeops", "nativeops_into"
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
 _MISSING = object()
+_registering = threading.RLock()
 
 _library: Any = torch.library.Library(SPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+# Apart, because PyTorch ends a process badly if an op gets an overload after its first use.
+_apart: Any = torch.library.Library(INTO, "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 class Handle:
@@ -40,6 +44,8 @@ class Handle:
         self.absent = absent(op, nothing)
         self.plain = not (signature.attributes or signature.selective or self.absent)
         self.single = op.result is None
+        self._into: Any = None
+        self.takes_out = "out" not in op.__signature__.parameters
         # What `arrange` and `collect` need of the declaration, without its objects.
         self.numbers: list[tuple[Any, ...]] = [
             (a.name, a.type, a.choices, _MISSING if a.required else a.default, a.low, a.high)
@@ -59,13 +65,29 @@ class Handle:
             for device in ("cpu", "cuda"):
                 cast(f"{SPACE}::{name}", device, torch.float32, lib=_library)
 
-    def _register(self, name: str) -> Any:
-        _library.define(name + self._schema(), tags=_TAGS)
+    @property
+    def into(self) -> Any:
+        """The op that writes its result into its last argument; made when it is first used."""
+        with _registering:
+            if self._into is None:
+                takes = self._schema().partition(")")[0]
+                schema = f"{takes}, Tensor(a!) out) -> ()"
+                self._into = self._implement(_apart, INTO, self.op.key, schema, into=True)._op
+            return self._into
+
+    def _implement(
+        self, library: Any, space: str, name: str, schema: str, into: bool = False
+    ) -> Any:
+        library.define(name + schema, tags=_TAGS)
         for key in ("CPU", "CUDA"):
-            extension().implement_torch(self.op.id, SPACE, name, key)
-        torch.library.register_fake(f"{SPACE}::{name}", self._fake, lib=_library)
+            extension().implement_torch(self.op.id, space, name, key, into)
         base, _, overload = name.partition(".")
-        return getattr(getattr(torch.ops.nativeops, base), overload or "default")
+        return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
+
+    def _register(self, name: str) -> Any:
+        registered = self._implement(_library, SPACE, name, self._schema())
+        torch.library.register_fake(f"{SPACE}::{name}", self._fake, lib=_library)
+        return registered
 
     def _schema(self) -> str:
         signature = self.op.signature

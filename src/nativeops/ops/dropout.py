@@ -36,7 +36,7 @@ def dropout(
         overfitting; Salmon, Moraes, Dror & Shaw 2011, Parallel random numbers: as easy as 1, 2, 3.
 
     >>> dropout(np.ones((1, 1, 8)), np.array([7]), p=0.5).ravel()
-    array([0., 0., 0., 0., 0., 0., 0., 0.])
+    array([2., 0., 0., 0., 0., 0., 2., 0.])
     """
     key = int(seed[0]) % 2**64
     index = np.arange(x.size, dtype=np.uint64).reshape(x.shape)

@@ -94,10 +94,12 @@ void unpack(const A* from, int64_t width, View<T, 2> to) {
   }
 }
 
-// body(i) for i in [0, n). Waking a thread takes longer than small work: `steps` counts vectors.
+// Waking a thread takes longer than so many vector operations (about 20 us; Zen4 EPYC, 2026-11).
+constexpr int64_t kWorthWaking = 40000;
+
+// body(i) for i in [0, n), on this thread alone where `steps`, the vector operations, are few.
 template <class F>
 void parallel_if_large(Device& dev, int64_t n, int64_t steps, F&& body) {
-  constexpr int64_t kWorthWaking = 40000;  // about 20 us; Zen4 EPYC, 2026-11
   if (steps > kWorthWaking) return dev.parallel(n, body);
   for (int64_t i = 0; i < n; ++i) body(i);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nativeops/devices/cpu/activations.h"
+#include "nativeops/devices/cpu/dots.h"
 #include "nativeops/devices/cpu/panels.h"
 #include "nativeops/devices/cpu/phases.h"
 #include "nativeops/devices/cpu/sequences.h"
@@ -22,6 +23,7 @@ template <class T, int N>
 simd::Vec<Accum<T>> load_along(const View<const T, N>& row, const T* from, int64_t count) {
   constexpr int n = simd::kLanes<Accum<T>>;
   if (row.stride(N - 1) == 1) return simd::load(from, count);
+  if (row.stride(N - 1) == 0) return simd::broadcast(Accum<T>(*from));  // the gradient of a sum
   alignas(64) Accum<T> lane[n] = {};
   for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) {
     lane[i] = Accum<T>(from[i * row.stride(N - 1)]);
@@ -39,57 +41,100 @@ void store_along(const View<T, N>& row, T* to, simd::Vec<Accum<T>> a, int64_t co
   for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) to[i * row.stride(N - 1)] = T(lane[i]);
 }
 
-// Runs phases of work on all threads.
+// Runs phases of work on all threads, or on this one alone if `steps`, the vector operations in
+// all, are few.
 template <class F>
-void run_phases(Device& dev, int64_t phases, int64_t items, F&& body) {
-  const int threads = static_cast<int>(std::min<int64_t>(dev.num_threads(), items));
-  Phases all(phases, items, std::max(1, threads));
-  dev.parallel(std::max(1, threads), [&](int64_t home) {
+void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& body) {
+  const int64_t wanted = steps > kWorthWaking ? dev.num_threads() : 1;
+  const int threads = static_cast<int>(std::max<int64_t>(1, std::min(wanted, items)));
+  Phases all(phases, items, threads);
+  dev.parallel(threads, [&](int64_t home) {
     all.work(static_cast<int>(home), [&](int64_t phase, int64_t item) { body(home, phase, item); });
   });
 }
 
-// The weights of a cell in panels of whole hidden units: panel[k][unit][gate][lane].
+// The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a
+// time: sums[row][unit][gate][lane]. The weights are packed so, or read as they lie.
 template <class Cell, class T>
-class CellPanels {
+class GateProducts {
   using A = Accum<T>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates;
 
  public:
   static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
 
-  CellPanels(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias)
-      : depth_(weight.size(1)),
-        memory_(dev.workspace<A>(split.vectors * kGates * n * (depth_ + 1))) {
-    dev.parallel(split.panels, [&](int64_t p) {
+  // rows: how many will be multiplied in all, and in one step.
+  GateProducts(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias, int64_t rows,
+               int64_t rows_at_once)
+      : split_(split),
+        weight_(weight),
+        direct_(std::is_same_v<A, T> && weight.stride(1) == 1 &&
+                (rows <= kFewRows || rows_at_once <= 2)),
+        depth_(weight.size(1)),
+        memory_(dev.workspace<A>(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1))) {
+    const int64_t steps = direct_ ? 0 : split.vectors * kGates * depth_;
+    parallel_if_large(dev, split.panels, steps, [&](int64_t p) {
       for (int u = 0; u < split.count(p); ++u) {
-        for (int g = 0; g < kGates; ++g) pack_gate(split, p, u, g, weight, bias);
+        for (int g = 0; g < kGates; ++g) prepare(p, u, g, bias);
       }
     });
   }
 
-  int64_t depth() const { return depth_; }
-  const A* panel(const Split& split, int64_t p) const { return bias(split, p) + width(split, p); }
-  A* bias(const Split& split, int64_t p) const {
-    return memory_.data() + split.first(p) * kGates * n * (depth_ + 1);
-  }
-  static int64_t width(const Split& split, int64_t p) { return split.count(p) * kGates * n; }
+  int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
 
- private:
-  void pack_gate(const Split& split, int64_t p, int u, int g, In<T, 2> weight, In<T, 1> bias_in) {
-    const int64_t all = weight.size(0) / kGates, unit = (split.first(p) + u) * n;
-    const int64_t count = std::min<int64_t>(n, all - unit), row = g * all + unit;
-    const int64_t column = (u * kGates + g) * n;
-    A* bias_out = bias(split, p);
-    const View<const T, 2> part{
-        &weight(row, 0), {depth_, count}, {weight.stride(1), weight.stride(0)}};
-    pack(part, bias_out + width(split, p) + column, width(split, p));
-    for (int64_t i = 0; i < n; ++i) {
-      bias_out[column + i] = i < count && bias_in ? A(bias_in(row + i)) : A(0);
+  // sums[r] = rows[r] · weights + bias
+  void multiply(int64_t p, const A* const* rows, int64_t count, A* sums) const {
+    if (!direct_) {
+      return tuned::multiply(static_cast<int>(width(p) / n), rows, count, 0, depth_,
+                             bias(p) + width(p), bias(p), 0, sums, width(p));
+    }
+    for (int u = 0; u < split_.count(p); ++u) {
+      for (int g = 0; g < kGates; ++g) multiply_as_it_lies(p, u, g, rows, count, sums);
     }
   }
 
-  int64_t depth_;
+ private:
+  // Packing takes the time of about 60 rows' products (Zen4 EPYC, 2026-11).
+  static constexpr int64_t kFewRows = 48;
+
+  A* bias(int64_t p) const {
+    return memory_.data() + split_.first(p) * kGates * n * (direct_ ? 1 : depth_ + 1);
+  }
+  int64_t units() const { return weight_.size(0) / kGates; }
+  int64_t row(int64_t p, int u, int g) const { return g * units() + (split_.first(p) + u) * n; }
+  int64_t count(int64_t p, int u) const {
+    return std::min<int64_t>(n, units() - (split_.first(p) + u) * n);
+  }
+
+  void prepare(int64_t p, int u, int g, In<T, 1> bias_in) {
+    const int64_t first = row(p, u, g), inside = count(p, u), column = (u * kGates + g) * n;
+    for (int64_t i = 0; i < n; ++i) {
+      bias(p)[column + i] = i < inside && bias_in ? A(bias_in(first + i)) : A(0);
+    }
+    if (direct_) return;
+    const View<const T, 2> part{
+        &weight_(first, 0), {depth_, inside}, {weight_.stride(1), weight_.stride(0)}};
+    pack(part, bias(p) + width(p) + column, width(p));
+  }
+
+  void multiply_as_it_lies(int64_t p, int u, int g, const A* const* rows, int64_t height,
+                           A* sums) const {
+    const int64_t column = (u * kGates + g) * n;
+    if constexpr (std::is_same_v<A, T>) {
+      dots(rows, height, &weight_(row(p, u, g), 0), weight_.stride(0), count(p, u), depth_,
+           sums + column, width(p));
+    }
+    for (int64_t r = 0; r < height; ++r) {
+      A* sum = sums + r * width(p) + column;
+      const int64_t inside = count(p, u);
+      simd::store(sum, simd::load(sum, inside) + simd::load(bias(p) + column));
+    }
+  }
+
+  const Split& split_;
+  const In<T, 2> weight_;
+  const bool direct_;
+  const int64_t depth_;
   Workspace<A> memory_;
 };
 
@@ -98,7 +143,7 @@ class Forward {
   using A = Accum<T>;
   using V = simd::Vec<A>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates,
-                       kUnits = CellPanels<Cell, T>::kUnits;
+                       kUnits = GateProducts<Cell, T>::kUnits;
 
  public:
   Forward(Device& dev, const Layer<T>& layer, const States<T>& to)
@@ -107,8 +152,8 @@ class Forward {
         to_(to),
         seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
         split_(ceil_div(layer.units(), n), kUnits, dev.num_threads()),
-        input_(dev, split_, layer.w_ih, layer.b_ih),
-        recurrent_(dev, split_, layer.w_hh, layer.b_hh),
+        input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames(), seq_.frames()),
+        recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames(), seq_.batch),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
         stride_(split_.vectors * n + n),  // not a power of two, which would crowd the caches' sets
         products_(dev.workspace<A>(chunk_ * seq_.batch * split_.vectors * kGates * n)),
@@ -120,16 +165,19 @@ class Forward {
     start();
     const int64_t per_chunk = chunk_ + converts_,
                   chunks = ceil_div(seq_.steps, std::max<int64_t>(chunk_, 1));
-    run_phases(dev_, chunks * per_chunk, split_.panels, [&](int64_t, int64_t phase, int64_t panel) {
-      const int64_t first = phase / per_chunk * chunk_,
-                    step = first + phase % per_chunk - converts_;
-      if (step < first) return convert(first, panel);
-      if (step >= seq_.steps) return;
-      if (step == first) multiply_input(first, panel);
-      with_width(split_.count(panel),
-                 [&](auto units) { this->template advance<units>(step, panel); });
-      clear_rest(step, panel);
-    });
+    const int64_t steps =
+        seq_.frames() * split_.vectors * kGates * (layer_.inputs() + layer_.units());
+    run_phases(dev_, chunks * per_chunk, split_.panels, steps,
+               [&](int64_t, int64_t phase, int64_t panel) {
+                 const int64_t first = phase / per_chunk * chunk_,
+                               step = first + phase % per_chunk - converts_;
+                 if (step < first) return convert(first, panel);
+                 if (step >= seq_.steps) return;
+                 if (step == first) multiply_input(first, panel);
+                 with_width(split_.count(panel),
+                            [&](auto units) { this->template advance<units>(step, panel); });
+                 clear_rest(step, panel);
+               });
   }
 
  private:
@@ -196,17 +244,13 @@ class Forward {
       }
       rows.push_back(converted_.data() + static_cast<int64_t>(rows.size()) * layer_.inputs());
     });
-    const int64_t width = input_.width(split_, panel);
-    multiply(static_cast<int>(width / n), rows.data(), static_cast<int64_t>(rows.size()), 0,
-             layer_.inputs(), input_.panel(split_, panel), input_.bias(split_, panel), 0,
-             products(panel), width);
+    input_.multiply(panel, rows.data(), static_cast<int64_t>(rows.size()), products(panel));
   }
 
   // One step of all its sequences for the hidden units of a panel.
   template <int kPanelUnits>
   void advance(int64_t step, int64_t panel) {
     constexpr int kVectors = kPanelUnits * kGates;
-    constexpr auto heights = std::make_integer_sequence<int, kBlockRows<kVectors>>();
     alignas(64) A sums[kBlockRows<kVectors> * kVectors * n];
     const int64_t chunk_start = step / chunk_ * chunk_;
     const A* input =
@@ -214,9 +258,7 @@ class Forward {
     for_blocks<kVectors>(seq_.active(step), [&](int64_t first, int64_t height) {
       const A* rows[kBlockRows<kVectors>];
       for (int64_t r = 0; r < height; ++r) rows[r] = hidden(step, first + r);
-      block_of<A, kVectors>(static_cast<int>(height), heights)(
-          rows, 0, layer_.units(), recurrent_.panel(split_, panel), recurrent_.bias(split_, panel),
-          0, sums, kVectors * n);
+      recurrent_.multiply(panel, rows, height, sums);
       for (int64_t r = 0; r < height; ++r) {
         for (int u = 0; u < kPanelUnits; ++u) {
           const int64_t column = r * kVectors * n + u * kGates * n;
@@ -273,7 +315,7 @@ class Forward {
   const States<T>& to_;
   const Sequences seq_;
   const Split split_;
-  const CellPanels<Cell, T> input_, recurrent_;
+  const GateProducts<Cell, T> input_, recurrent_;
   const int64_t chunk_, stride_;
   const Workspace<A> products_, state_;
   const bool converts_;

@@ -64,10 +64,12 @@ class Backward {
 
   void run() {
     start();
-    run_phases(
-        dev_, seq_.steps + 1, split_.panels, [&](int64_t home, int64_t phase, int64_t panel) {
-          advance(seq_.steps - 1 - phase, panel, sums_.data() + home * seq_.batch * kWidest * n);
-        });
+    const int64_t steps = seq_.frames() * split_.vectors * kGates * units_;
+    run_phases(dev_, seq_.steps + 1, split_.panels, steps,
+               [&](int64_t home, int64_t phase, int64_t panel) {
+                 advance(seq_.steps - 1 - phase, panel,
+                         sums_.data() + home * seq_.batch * kWidest * n);
+               });
     finish_bias();
     if (to_.x) input_grad();
     WeightGrad<T> weights(dev_, parts_.data(), row_size(), seq_.frames());
@@ -208,23 +210,26 @@ class Backward {
     const ColumnPanels<T> panels(dev_, split, layer_.w_ih);
     const int64_t chunks = ceil_div(seq_.frames(), kRows);
     auto memory = dev_.template workspace<A>(dev_.num_threads() * kRows * kWidest * n);
-    run_phases(dev_, 1, split.panels * chunks, [&](int64_t home, int64_t, int64_t item) {
-      const int64_t panel = item / chunks, first = item % chunks * kRows;
-      const int64_t count = std::min(kRows, seq_.frames() - first), width = split.count(panel) * n;
-      A* sums = memory.data() + home * kRows * kWidest * n;
-      const A* rows[kRows];
-      for (int64_t i = 0; i < count; ++i) rows[i] = parts_.data() + (first + i) * row_size();
-      std::fill_n(sums, count * width, A(0));
-      for (int g = 0; g < kGates; ++g) {
-        multiply(split.count(panel), rows, count, Cell::kInputPart[g] * units_, units_,
-                 panels.panel(split, panel, g * units_), sums, width, sums, width);
-      }
-      for (int64_t i = 0; i < count; ++i) {
-        const auto [step, r] = where(first + i);
-        store_input(seq_.time(step, r), seq_.item(r), split.first(panel) * n, width,
-                    sums + i * width);
-      }
-    });
+    run_phases(dev_, 1, split.panels * chunks, seq_.frames() * split.vectors * kGates * units_,
+               [&](int64_t home, int64_t, int64_t item) {
+                 const int64_t panel = item / chunks, first = item % chunks * kRows;
+                 const int64_t count = std::min(kRows, seq_.frames() - first),
+                               width = split.count(panel) * n;
+                 A* sums = memory.data() + home * kRows * kWidest * n;
+                 const A* rows[kRows];
+                 for (int64_t i = 0; i < count; ++i)
+                   rows[i] = parts_.data() + (first + i) * row_size();
+                 std::fill_n(sums, count * width, A(0));
+                 for (int g = 0; g < kGates; ++g) {
+                   multiply(split.count(panel), rows, count, Cell::kInputPart[g] * units_, units_,
+                            panels.panel(split, panel, g * units_), sums, width, sums, width);
+                 }
+                 for (int64_t i = 0; i < count; ++i) {
+                   const auto [step, r] = where(first + i);
+                   store_input(seq_.time(step, r), seq_.item(r), split.first(panel) * n, width,
+                               sums + i * width);
+                 }
+               });
     dev_.parallel(seq_.batch, [&](int64_t r) {
       for (int64_t t = seq_.length(r); t < seq_.steps; ++t) {
         for (int64_t i = 0; i < layer_.inputs(); ++i) to_.x(t, seq_.item(r), i) = T(0);

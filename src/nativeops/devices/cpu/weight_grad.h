@@ -42,15 +42,17 @@ class WeightGrad {
                                                   {to.stride(0), to.stride(1)}}
                                      : dense(memory.data(), to.size(0), to.size(1));
     const int64_t blocks = std::max<int64_t>(1, ceil_div(frames_, kFrames));
-    run_phases(dev_, 2 * blocks, items, [&](int64_t, int64_t phase, int64_t item) {
-      const int64_t start = phase / 2 * kFrames, count = std::min(kFrames, frames_ - start);
-      if (phase % 2 == 1)
-        return multiply_part(split, chunks, item, part, units, count, start == 0, right.data(),
-                             result);
-      pack_left(item, items, start, count);
-      if (item < split.panels)
-        pack_right(split, item, start, count, to.size(1), right.data(), copy);
-    });
+    run_phases(dev_, 2 * blocks, items, frames_ * split.vectors * to.size(0),
+               [&](int64_t, int64_t phase, int64_t item) {
+                 const int64_t start = phase / 2 * kFrames,
+                               count = std::min(kFrames, frames_ - start);
+                 if (phase % 2 == 1)
+                   return multiply_part(split, chunks, item, part, units, count, start == 0,
+                                        right.data(), result);
+                 pack_left(item, items, start, count);
+                 if (item < split.panels)
+                   pack_right(split, item, start, count, to.size(1), right.data(), copy);
+               });
     if (direct) return;
     for (int64_t i = 0; i < to.size(0); ++i) {
       for (int64_t j = 0; j < to.size(1); ++j) to(i, j) = T(result(i, j));

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`out=` in PyTorch: the result in a tensor that the caller has, perhaps the memory of an input."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
+from torch.compiler import is_dynamo_compiling
+
+from nativeops.call import Op
+from nativeops.errors import ArgumentError, DeviceError, message
+from nativeops.frameworks.out import check_apart, check_out
+
+if TYPE_CHECKING:
+    from nativeops.frameworks.torch_handle import Handle
+
+
+def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """One call with a given tensor for the result."""
+    if is_dynamo_compiling():
+        text = "`out` is not possible in a compiled program."
+        hint = "leave `out` away: the compiler itself uses memory again."
+        raise ArgumentError(message(op.name, text, hint=hint))
+    left = dict(kwargs)
+    out = left.pop("out")
+    shown = op.check_single()
+    values = handle.arrange(args, left)
+    place = op.signature.outputs.index(shown)
+    shape, dtype = handle.outputs(values)[place]
+    arrays = values[: handle.n_inputs]
+    _check(op, out, shape, dtype, arrays)
+    reuse = [i for i, spec in enumerate(op.signature.inputs) if spec.name == shown.reuse]
+    read = [a for i, a in enumerate(arrays) if not (i in reuse and _is_same(a, out))]
+    if any(_may_share(out, a) for a in read):
+        result = handle.raw(*values)
+        out.copy_(result if isinstance(result, torch.Tensor) else result[place])
+    else:
+        handle.into(*values, out)
+        if not out.is_inference():
+            increment_version(out)  # so that autograd notices if it has kept the tensor
+    return op.collect([out if i == place else None for i in range(len(op.signature.outputs))])
+
+
+def _check(op: Op[Any], out: Any, shape: Any, dtype: Any, arrays: Sequence[Any]) -> None:
+    if not isinstance(out, torch.Tensor) or out.layout != torch.strided:
+        text = f"`out` must be a dense tensor, but is {type(out).__name__}."
+        raise ArgumentError(message(op.name, text))
+    words = [str(kind).removeprefix("torch.") for kind in (out.dtype, dtype)]
+    check_out(op, (words[0], out.shape), (words[1], shape))
+    check_apart(op, out.shape, out.stride())
+    if out.device != arrays[0].device:
+        text = f"`out` is on {out.device}, but the inputs are on {arrays[0].device}."
+        raise DeviceError(message(op.name, text))
+    if torch.is_grad_enabled() and any(a.requires_grad for a in (*arrays, out)):
+        text = "`out` is for results that need no gradient."
+        hint = "call it under `torch.no_grad()`, or leave `out` away."
+        raise ArgumentError(message(op.name, text, hint=hint))
+    if _is_seen():
+        text = "`out` is not possible while calls are transformed or traced."
+        raise ArgumentError(message(op.name, text, hint="leave `out` away."))
+
+
+def _is_seen() -> bool:
+    """Whether something must see the whole op as a function without side effects."""
+    return bool(
+        torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._is_any_autocast_enabled()
+        or forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
+    )
+
+
+def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements in the same memory."""
+    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
+
+
+def _may_share(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the memory that two tensors span meets."""
+    (first, end), (other, other_end) = _span(a), _span(b)
+    return first < other_end and other < end
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    if tensor.numel() == 0:
+        return 0, 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    elements = 1 + sum((size - 1) * step for size, step in steps)
+    return tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size()

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The few functions of a framework that layers need beside ops: joining and turning arrays."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from nativeops.frameworks import framework_of
+
+Array = TypeVar("Array")
+
+
+def namespace(array: Any) -> Any:
+    """The module with the functions of an array's framework, which is imported already."""
+    name = framework_of(type(array))
+    modules = {"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow"}
+    return sys.modules[modules.get(name or "", "numpy")]
+
+
+def join(arrays: Sequence[Array], axis: int) -> Array:
+    """Arrays one behind the other along an axis."""
+    if len(arrays) == 1:
+        return arrays[0]
+    module = namespace(arrays[0])
+    together = module.concat if hasattr(module, "RaggedTensor") else module.concatenate
+    joined: Array = together(arrays, axis)
+    return joined
+
+
+def swap_first(array: Array) -> Array:
+    """The array with the first two of its three axes swapped: a view where the framework has them."""
+    module = namespace(array)
+    if hasattr(module, "swapaxes"):
+        return module.swapaxes(array, 0, 1)  # type: ignore[no-any-return]
+    return module.transpose(array, [1, 0, 2])  # type: ignore[no-any-return]

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faster layers in the models of others."""
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from nativeops.errors import ArgumentError, message
+
+
+@dataclass(frozen=True)
+class Accelerated:
+    """The names of the layers that `accelerate` swapped, and of those that it left, with reasons."""
+
+    swapped: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"swapped {_shown(name)}" for name in self.swapped]
+        lines += [f"left {_shown(name)}: {why}" for name, why in self.left.items()]
+        return "\n".join(lines) or "there is no recurrent layer"
+
+
+def accelerate(model: Any) -> Accelerated:
+    """Swap each recurrent layer of a PyTorch model for this package's, in place.
+
+    Each ``torch.nn.LSTM``, ``GRU`` and ``RNN`` becomes the layer of that name in
+    ``nativeops.layers.torch``. It stays the same object: parameters, hooks, name, mode, and every
+    place that shares it, also optimizers. Calling it again changes nothing.
+
+    Args:
+        model: A ``torch.nn.Module``, or one of these layers itself.
+
+    Returns: what it swapped and what it left, and why; ``print`` it.
+    Raises: ``ArgumentError`` for what is no module.
+    Gradient: as of the model.
+    Cost: O(number of layers) time; no memory.
+    Same as: no equivalent.
+
+    >>> import torch
+    >>> model = torch.nn.ModuleDict({"encoder": torch.nn.LSTM(80, 256), "head": torch.nn.Linear(256, 9)})
+    >>> print(nativeops.accelerate(model))
+    swapped encoder
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        text = f"`model` must be a torch.nn.Module, but is {type(model).__name__}."
+        raise ArgumentError(message("accelerate", text))
+    from nativeops.layers.torch import FUSED
+
+    report = Accelerated()
+    for name, module in model.named_modules():
+        why = _obstacle(torch, module, FUSED)
+        if why is None:
+            module.__class__ = FUSED[type(module)]
+            report.swapped.append(name)
+        elif why:
+            report.left[name] = why
+    return report
+
+
+def _obstacle(torch: Any, module: Any, fused: Any) -> str | None:
+    """Why a module stays as it is; None if it can be swapped, empty if nobody would ask."""
+    if isinstance(module, tuple(fused.values())):
+        return "it is fused already"
+    if isinstance(module, torch.jit.ScriptModule):
+        known = module.original_name in {kind.__name__ for kind in fused}
+        return "it is compiled by TorchScript" if known else ""
+    if not isinstance(module, tuple(fused)):
+        return ""
+    if type(module) not in fused:
+        return f"its class {type(module).__name__} is derived from {_base(module, fused)}"
+    if module.proj_size:
+        return "it has projections (`proj_size`), which are not there yet"
+    devices = {str(weight.device) for weight in module.parameters()} - {"cpu", "meta"}
+    if devices:
+        return f"it is on {min(devices)}, where PyTorch has fused layers of its own"
+    return None
+
+
+def _base(module: Any, fused: Any) -> str:
+    return next(f"torch.nn.{kind.__name__}" for kind in fused if isinstance(module, kind))
+
+
+def _shown(name: str) -> str:
+    return name or "the model itself"

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weights of one recurrent layer in one direction, in the orders of different libraries.
+
+The hub is `Weights`: shapes and order of gates as in PyTorch and cuDNN, which is what the ops of
+this package take. Each other library has a pair of functions, from it and to it:
+
+========  ================  ==============================  =====================================
+library   rows or columns   gates of LSTM, of GRU           biases
+========  ================  ==============================  =====================================
+PyTorch   rows              i, f, g, o      r, z, n         two
+Keras     columns           i, f, g, o      z, r, n         one; GRU with ``reset_after``: two rows
+ONNX      rows              i, o, f, g      z, r, n         both, one behind the other
+Flax      columns           a matrix each   a matrix each   where a second would add nothing, one
+========  ================  ==============================  =====================================
+
+All functions take NumPy arrays and the arrays of PyTorch, JAX and TensorFlow; they slice, join and
+transpose only, so that gradients flow through them. Two biases that are one elsewhere are added:
+the layer computes the same, but the way back gives their sum and zeros.
+
+>>> import numpy as np
+>>> kernel, recurrent_kernel, bias = np.ones((2, 12)), np.ones((3, 12)), np.zeros(12)
+>>> weights = from_keras("lstm", [kernel, recurrent_kernel, bias])
+>>> weights.w_ih.shape, weights.w_hh.shape
+((12, 2), (12, 3))
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from nativeops.frameworks import framework_of
+
+Kind = Literal["rnn", "gru", "lstm"]
+
+
+class Weights(NamedTuple):
+    """What the ops take: ``[gates*h, i]``, ``[gates*h, h]``, and two ``[gates*h]`` or None."""
+
+    w_ih: Any
+    w_hh: Any
+    b_ih: Any = None
+    b_hh: Any = None
+
+
+# Which of PyTorch's gates stands where in the other order.
+_KERAS = {"rnn": (0,), "gru": (1, 0, 2), "lstm": (0, 1, 2, 3)}
+_ONNX = {"rnn": (0,), "gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
+_FLAX = {"rnn": ("",), "gru": ("r", "z", "n"), "lstm": ("i", "f", "g", "o")}
+_JOIN = {"torch": "cat", "tensorflow": "concat"}
+
+
+def from_keras(kind: Kind, weights: Sequence[Any]) -> Weights:
+    """What ``get_weights()`` of a layer of Keras gives: kernel, recurrent kernel, perhaps bias.
+
+    A GRU must have ``reset_after=True``, Keras's default: without, it computes something else.
+    """
+    _check_kind(kind)
+    order = _inverse(_KERAS[kind])
+    w_ih, w_hh = (_reorder(_transpose(kernel), order) for kernel in weights[:2])
+    if len(weights) == 2:
+        return Weights(w_ih, w_hh)
+    bias = weights[2]
+    if kind != "gru":
+        return Weights(w_ih, w_hh, bias, _of(bias).zeros_like(bias))
+    if len(bias.shape) == 1:
+        raise ValueError("The bias of a GRU with `reset_after=False` fits no other library's GRU.")
+    return Weights(w_ih, w_hh, _reorder(bias[0], order), _reorder(bias[1], order))
+
+
+def to_keras(kind: Kind, weights: Weights) -> list[Any]:
+    """What ``set_weights()`` of a layer of Keras takes; of a GRU with ``reset_after=True``."""
+    _check_kind(kind)
+    order = _KERAS[kind]
+    kernels = [_transpose(_reorder(w, order)) for w in weights[:2]]
+    if weights.b_ih is None:
+        return kernels
+    if kind != "gru":
+        return [*kernels, weights.b_ih + weights.b_hh]
+    return [*kernels, _stack([_reorder(bias, order) for bias in weights[2:]])]
+
+
+def from_onnx(kind: Kind, w: Any, r: Any, b: Any = None) -> list[Weights]:
+    """The weights of each direction of a node; of a GRU with ``linear_before_reset=1``."""
+    _check_kind(kind)
+    order, size = _inverse(_ONNX[kind]), w.shape[1]
+    return [
+        Weights(
+            _reorder(w[direction], order),
+            _reorder(r[direction], order),
+            None if b is None else _reorder(b[direction][:size], order),
+            None if b is None else _reorder(b[direction][size:], order),
+        )
+        for direction in range(w.shape[0])
+    ]
+
+
+def to_onnx(kind: Kind, directions: Sequence[Weights]) -> tuple[Any, Any, Any]:
+    """The inputs ``W, R, B`` of a node; of a GRU with ``linear_before_reset=1``.
+
+    Where no direction has biases, ``B`` is None; where only some have, the others' are zeros.
+    """
+    _check_kind(kind)
+    order = _ONNX[kind]
+    w, r = (_stack([_reorder(own[i], order) for own in directions]) for i in (0, 1))
+    if all(own.b_ih is None for own in directions):
+        return w, r, None
+    both = [_with_biases(own)[2:] for own in directions]
+    return w, r, _stack([_join([_reorder(bias, order) for bias in own]) for own in both])
+
+
+def from_flax(kind: Kind, params: Mapping[str, Mapping[str, Any]]) -> Weights:
+    """The parameters of a cell of Flax: ``{"ii": {"kernel": ...}, "hi": {...}, ...}``.
+
+    Those of cells that hold all gates in one matrix are named ``dense_i`` and ``dense_h``.
+    """
+    _check_kind(kind)
+    sides = [[f"{side}{gate}" for gate in _FLAX[kind]] for side in "ih"]
+    if "dense_i" in params:
+        sides = [["dense_i"], ["dense_h"]]
+    kernels = [_transpose(_join([params[n]["kernel"] for n in names], 1)) for names in sides]
+    biases = [_join([_bias(params[name]) for name in names]) for names in sides]
+    return Weights(*kernels, *biases)
+
+
+def to_flax(kind: Kind, weights: Weights) -> dict[str, dict[str, Any]]:
+    """The parameters of ``flax.linen``'s ``SimpleCell``, ``GRUCell`` or ``LSTMCell``."""
+    _check_kind(kind)
+    params: dict[str, dict[str, Any]] = {}
+    weights = _with_biases(weights)
+    w_ih, w_hh, b_ih, b_hh = (_blocks(array, len(_FLAX[kind])) for array in weights)
+    for n, gate in enumerate(_FLAX[kind]):
+        here, state = {"kernel": _transpose(w_ih[n])}, {"kernel": _transpose(w_hh[n])}
+        if gate == "n":  # behind the reset gate
+            here["bias"], state["bias"] = b_ih[n], b_hh[n]
+        else:
+            (state if kind == "lstm" else here)["bias"] = b_ih[n] + b_hh[n]
+        params |= {f"i{gate}": here, f"h{gate}": state}
+    return params
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in _KERAS:
+        raise ValueError(f"`kind` is {kind!r}, but must be one of 'rnn', 'gru', 'lstm'.")
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(order.index(i) for i in range(len(order)))
+
+
+def _blocks(array: Any, count: int) -> list[Any]:
+    """The parts of an array along its first axis, one for each gate."""
+    size = array.shape[0] // count
+    return [array[i * size : (i + 1) * size] for i in range(count)]
+
+
+def _reorder(array: Any, order: tuple[int, ...]) -> Any:
+    if order == tuple(range(len(order))):
+        return array
+    blocks = _blocks(array, len(order))
+    return _join([blocks[i] for i in order])
+
+
+def _with_biases(weights: Weights) -> Weights:
+    if weights.b_ih is not None:
+        return weights
+    zeros = _zero_bias(_transpose(weights.w_hh))
+    return Weights(weights.w_ih, weights.w_hh, zeros, zeros)
+
+
+def _bias(dense: Mapping[str, Any]) -> Any:
+    return dense["bias"] if "bias" in dense else _zero_bias(dense["kernel"])
+
+
+def _zero_bias(kernel: Any) -> Any:
+    return _of(kernel).zeros_like(kernel[0])
+
+
+def _of(array: Any) -> Any:
+    """The framework of an array: what it has imported already, so nothing is loaded here."""
+    name = framework_of(type(array)) or "numpy"
+    return importlib.import_module("jax.numpy" if name == "jax" else name)
+
+
+def _join(arrays: Sequence[Any], axis: int = 0) -> Any:
+    if len(arrays) == 1:
+        return arrays[0]
+    module = _of(arrays[0])
+    return getattr(module, _JOIN.get(module.__name__, "concatenate"))(arrays, axis)
+
+
+def _stack(arrays: Sequence[Any]) -> Any:
+    return _of(arrays[0]).stack(arrays)
+
+
+def _transpose(matrix: Any) -> Any:
+    return matrix.T if hasattr(matrix, "T") else _of(matrix).transpose(matrix)

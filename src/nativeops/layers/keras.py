@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drop-ins for `keras.layers.LSTM`, `GRU` and `SimpleRNN` of Keras 3.
+
+They run with PyTorch, JAX and TensorFlow behind Keras. Each is Keras's own layer with another
+`inner_loop`, the method that Keras itself replaces where cuDNN can run: constructor, weights,
+states, dropout's random numbers and saved files stay Keras's by construction, in any version.
+"""
+
+import warnings
+from typing import Any
+
+import keras
+from keras import ops
+
+from nativeops.layers.convert import Kind, Weights, from_keras
+from nativeops.ops.gru import gru_layer
+from nativeops.ops.lstm import lstm_layer
+from nativeops.ops.rnn import rnn_layer
+
+_TANH = (keras.activations.tanh, ops.tanh)
+_SIGMOID = (keras.activations.sigmoid, ops.sigmoid)
+_RELU = (keras.activations.relu, ops.relu)
+
+
+class _Fused:
+    """What the layers share: how Keras's conventions become a call of an op."""
+
+    _kind: Kind
+
+    @property
+    def supports_jit(self) -> bool:
+        """Whether Keras may choose XLA as compiler: in TensorFlow, XLA runs no ops from outside."""
+        return bool(keras.backend.backend() != "tensorflow")
+
+    @supports_jit.setter
+    def supports_jit(self, value: bool) -> None:
+        pass  # Keras's constructors set it, for its own computation
+
+    def build(self: Any, sequences_shape: Any, initial_state_shape: Any = None) -> None:
+        """Make the weights; see `keras.layers.Layer`."""
+        super().build(sequences_shape, initial_state_shape)
+        why = self.unfused(training=True)
+        if why:
+            text = f"Layer {self.name!r} of nativeops is computed by Keras's own steps, because"
+            warnings.warn(f"{text} {why}.", stacklevel=2)
+
+    def unfused(self: Any, training: bool = False) -> str:
+        """Why Keras's own steps compute this layer; empty where the fused op does."""
+        activations, gates = self._activations
+        if self.activation not in activations:
+            return f"its activation is {_name(self.activation)}"
+        if gates and self.recurrent_activation not in gates:
+            return f"its recurrent activation is {_name(self.recurrent_activation)}"
+        if not getattr(self.cell, "reset_after", True):
+            return "it has `reset_after=False`"
+        if getattr(self, "use_cudnn", "auto") is True:
+            return "it has `use_cudnn=True`"
+        if training and self.recurrent_dropout:
+            return f"it has `recurrent_dropout={self.recurrent_dropout}` (in training only)"
+        if training and self.dropout and getattr(self.cell, "implementation", 2) == 1:
+            return "it has `dropout` with `implementation=1` (in training only)"
+        return ""
+
+    def inner_loop(
+        self: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
+    ) -> tuple[Any, Any, list[Any]]:
+        """All steps: the last output, all outputs, the last states."""
+        if self.unfused(bool(training)):
+            inner_loop: Any = super().inner_loop
+            return tuple(inner_loop(sequences, initial_state, mask, training))  # type: ignore[return-value]
+        if training and self.dropout:  # one mask for all steps
+            dropped = self.cell.get_dropout_mask(sequences[:, 0, :])
+            sequences = sequences * ops.expand_dims(dropped, 1)
+        states = list(initial_state) if keras.tree.is_nested(initial_state) else [initial_state]
+        if self.stateful and keras.backend.backend() == "torch":
+            # Keras writes the new states where the old ones are, which the gradient still needs.
+            states = [ops.copy(state) for state in states]
+        if keras.tree.is_nested(mask):
+            mask = mask[0]
+        steps = self._all_steps if mask is None else self._valid_steps
+        return steps(sequences, states, mask)
+
+    def _all_steps(self: Any, sequences: Any, states: list[Any], _: None) -> Any:
+        x = ops.transpose(sequences, (1, 0, 2))
+        outputs, states = self._run(x, states, None, self.go_backwards)
+        if not self.return_sequences:
+            return states[0], ops.expand_dims(states[0], 1), states
+        outputs = ops.flip(outputs, axis=0) if self.go_backwards else outputs
+        return states[0], ops.transpose(outputs, (1, 0, 2)), states
+
+    def _valid_steps(self: Any, sequences: Any, states: list[Any], mask: Any) -> Any:
+        """Only the steps that any mask leaves, gathered to the front, in one call with lengths.
+
+        A masked step gives the output before it again: what Keras does, and no check whether a
+        mask is one of right padding is needed.
+        """
+        batch, steps = ops.shape(sequences)[:2]
+        valid = ops.reshape(ops.cast(mask, "bool"), (batch, steps))
+        valid = ops.flip(valid, axis=1) if self.go_backwards else valid
+        counts = ops.cumsum(ops.cast(valid, "int32"), axis=1)
+        b = ops.expand_dims(ops.arange(batch, dtype="int32"), 1)
+        order = _valid_first(valid, steps, self.go_backwards)
+        frames = ops.reshape(sequences, (batch * steps, sequences.shape[-1]))
+        x = ops.take(frames, ops.transpose(b * steps + order), axis=0)
+        h_0 = states[0]
+        outputs, states = self._run(x, states, counts[:, -1], False)
+        # What a step before the first valid one gives differs among Keras's backends.
+        before = h_0 if keras.backend.backend() == "jax" else ops.zeros_like(h_0)
+        if not self.return_sequences:
+            last = self._held(states[0], before, valid[:, -1:], counts[:, -1:])
+            return last, ops.expand_dims(last, 1), states
+        frames = ops.reshape(outputs, (steps * batch, self.units))
+        held = ops.take(frames, ops.maximum(counts - 1, 0) * batch + b, axis=0)
+        valid, counts, before = (ops.expand_dims(a, -1) for a in (valid, counts, before))
+        held = self._held(held, ops.transpose(before, (0, 2, 1)), valid, counts)
+        return held[:, -1], held, states
+
+    def _held(self: Any, outputs: Any, before: Any, valid: Any, counts: Any) -> Any:
+        """The outputs, with what masked steps give."""
+        if self.zero_output_for_mask:
+            return ops.where(valid, outputs, ops.zeros_like(outputs))
+        return ops.where(counts > 0, outputs, before)
+
+    def _run(
+        self: Any, x: Any, states: list[Any], lengths: Any, reverse: bool
+    ) -> tuple[Any, list[Any]]:
+        """The outputs and the last states of the op, all of them time by time."""
+        cell = self.cell
+        arrays = [cell.kernel, cell.recurrent_kernel, *([cell.bias] if cell.use_bias else [])]
+        x, *arrays = (ops.convert_to_tensor(a, dtype=cell.compute_dtype) for a in (x, *arrays))
+        weights = from_keras(self._kind, arrays)
+        output, *states = self._op(x, weights, states, lengths, reverse)
+        return output, states[: len(self.state_size)]
+
+
+def _valid_first(valid: Any, steps: Any, backwards: bool) -> Any:
+    """The times of each sequence's valid steps, in order, then those of the others."""
+    time = ops.arange(steps, dtype="int32")
+    order = ops.argsort(ops.where(valid, time, time + steps), axis=1)
+    return steps - 1 - order if backwards else order
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+@keras.saving.register_keras_serializable("nativeops")
+class LSTM(_Fused, keras.layers.LSTM):  # type: ignore[misc]
+    """`keras.layers.LSTM`, computed by `nativeops.lstm_layer`.
+
+    Arguments, weights, masks, states and saved files are Keras's; ``unroll`` changes nothing.
+    Keras's own steps compute it with other activations than the default ones, with
+    ``use_cudnn=True``, and in training with ``recurrent_dropout``: a warning says so when the
+    layer is built, and the method `unfused` says why.
+    """
+
+    _kind = "lstm"
+    _activations = (_TANH, _SIGMOID)
+
+    def _op(self, x: Any, w: Weights, states: list[Any], lengths: Any, reverse: bool) -> Any:
+        return lstm_layer(x, *w, *states, lengths, reverse=reverse)
+
+
+@keras.saving.register_keras_serializable("nativeops")
+class GRU(_Fused, keras.layers.GRU):  # type: ignore[misc]
+    """`keras.layers.GRU`, computed by `nativeops.gru_layer`.
+
+    As `LSTM` of this module; Keras's own steps compute it also with ``reset_after=False``, the
+    original variant, which the op does not have.
+    """
+
+    _kind = "gru"
+    _activations = (_TANH, _SIGMOID)
+
+    def _op(self, x: Any, w: Weights, states: list[Any], lengths: Any, reverse: bool) -> Any:
+        return gru_layer(x, *w, *states, lengths, reverse=reverse)
+
+
+@keras.saving.register_keras_serializable("nativeops")
+class SimpleRNN(_Fused, keras.layers.SimpleRNN):  # type: ignore[misc]
+    """`keras.layers.SimpleRNN` with tanh or relu, computed by `nativeops.rnn_layer`.
+
+    As `LSTM` of this module.
+    """
+
+    _kind = "rnn"
+    _activations = ((*_TANH, *_RELU), ())
+
+    def _op(self, x: Any, w: Weights, states: list[Any], lengths: Any, reverse: bool) -> Any:
+        activation = "relu" if self.activation in _RELU else "tanh"
+        return rnn_layer(x, *w, *states, lengths, activation=activation, reverse=reverse)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drop-ins for `torch.nn.RNN`, `torch.nn.GRU` and `torch.nn.LSTM`.
+
+Parameters, their names and their initial values, all checks and their texts are PyTorch's own, by
+inheritance; only the computation is the fused one of this package:
+
+>>> from nativeops.layers.torch import LSTM
+>>> LSTM(80, 256, num_layers=2, bidirectional=True)
+LSTM(80, 256, num_layers=2, bidirectional=True)
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from nativeops.errors import message
+from nativeops.layers import stack
+from nativeops.ops.gru import gru_layer
+from nativeops.ops.lstm import lstm_layer
+from nativeops.ops.rnn import rnn_layer
+
+
+# The base is not `torch.nn.LSTM` itself, since `torch.compile` refuses to trace anything that is an
+# instance of it (torch._dynamo.config.allow_rnn). What that class adds to this one is borrowed
+# function by function.
+class _Fused(torch.nn.RNNBase):
+    """What the three layers share."""
+
+    _theirs: ClassVar[Any]  # PyTorch's class of the same name
+
+    def _layer(self) -> Callable[..., Any]:
+        """The op of one layer in one direction."""
+        raise NotImplementedError
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """Outputs and final states, as the forward method of PyTorch's layer has them."""
+        if torch.onnx.is_in_onnx_export():
+            # The exporter knows PyTorch's own layers: it makes the standard node of ONNX of them.
+            return self._theirs.forward(self, input, hx)
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        states = self._states(hx)
+        wrong = states is not None and len(states) != self._count
+        if wrong or input.dim() not in (2, 3) or any(s.dim() != input.dim() for s in states or ()):
+            return self._theirs.forward(self, input, hx)  # which raises what PyTorch has to say
+        time = 1 if self.batch_first else 0
+        batched = input.dim() == 3
+        if not batched:
+            input = input.unsqueeze(1 - time)
+            states = None if states is None else [state.unsqueeze(1) for state in states]
+        self._check(input, states, None)
+        output, finals = self._compute(input.transpose(0, 1) if time else input, states)
+        if time:
+            output = output.transpose(0, 1)
+        if not batched:
+            output, finals = output.squeeze(1 - time), [final.squeeze(1) for final in finals]
+        return output, self._result(finals)
+
+    def _forward_packed(self, input: PackedSequence, hx: Any) -> Any:
+        """Sequences one after the other lie in a padded array while they are computed."""
+        data, batch_sizes, order, back = input
+        states = self._states(hx)
+        if states is not None and order is not None:
+            states = [state.index_select(1, order) for state in states]
+        self._check(data, states, batch_sizes)
+        padded, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes))
+        output, finals = self._compute(padded, states, lengths.to(data.device, torch.int32))
+        if back is not None:
+            finals = [final.index_select(1, back) for final in finals]
+        packed = pack_padded_sequence(output, lengths).data
+        return PackedSequence(packed, batch_sizes, order, back), self._result(finals)
+
+    def _compute(self, x: Any, states: Any, lengths: Any = None) -> tuple[Any, list[Any]]:
+        """The outputs ``[t, b, h]`` and the final states."""
+        weights = [[getattr(self, name) for name in names] for names in self._all_weights]
+        states = states or [None] * self._count
+        dropout = self.dropout if self.training and self.num_layers > 1 else 0.0
+        seed = None
+        if dropout:  # from PyTorch's generator, whose state so tells all masks
+            seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
+        run = partial(
+            stack.run, self._layer(), lengths=lengths,
+            bidirectional=self.bidirectional, dropout=dropout, seed=seed,
+        )  # fmt: skip
+        kind = x.device.type
+        if not torch.is_autocast_enabled(kind):
+            return run(x, weights, states)
+        lower = partial(_lowered, torch.get_autocast_dtype(kind))
+        with torch.autocast(kind, enabled=False):  # it would raise all again to float32
+            return run(lower(x), [[*map(lower, own)] for own in weights], [*map(lower, states)])
+
+    _count = 1  # of states
+
+    def _states(self, hx: Any) -> list[Any] | None:
+        return None if hx is None else [hx]
+
+    def _result(self, finals: Sequence[Any]) -> Any:
+        return finals[0]
+
+    def _check(self, input: Any, states: Any, batch_sizes: Any) -> None:
+        """Raise what PyTorch has to say about sizes and dtypes."""
+        if states is None:
+            self.check_input(input, batch_sizes)
+        else:
+            self.check_forward_args(input, self._result(states), batch_sizes)
+
+
+def _lowered(dtype: torch.dtype, array: Any) -> Any:
+    """What autocast makes of an argument."""
+    return array if array is None or array.dtype is torch.float64 else array.to(dtype)
+
+
+_LAYER = """
+    Arguments, parameters and their names, `state_dict`, forward method and the texts of errors are
+    PyTorch's; either layer loads the other's `state_dict`. It is no instance of PyTorch's class.
+
+    * Sequences without a step are allowed; their final state is the initial one.
+    * Dropout takes one number from PyTorch's generator in each forward pass. `torch.manual_seed`
+      repeats it; its zeros are not where PyTorch's would be.
+    * Under autocast it computes and returns autocast's dtype.
+    * `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
+"""
+
+
+class LSTM(_Fused):
+    __doc__ = f"""LSTM: what `torch.nn.LSTM` computes, fused.
+    {_LAYER}
+    * Projections (`proj_size`) are not there yet.
+    """
+
+    _theirs, _count = torch.nn.LSTM, 2
+    check_forward_args = torch.nn.LSTM.check_forward_args
+    get_expected_cell_size = torch.nn.LSTM.get_expected_cell_size
+    permute_hidden = torch.nn.LSTM.permute_hidden
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            proj_size, device, dtype,
+        )  # fmt: skip
+        if proj_size:
+            text = f"`proj_size` must be 0, but is {proj_size}: projections are not there yet."
+            raise NotImplementedError(message("LSTM", text, hint="use `torch.nn.LSTM` for them."))
+
+    def _layer(self) -> Any:
+        return lstm_layer
+
+    def _states(self, hx: Any) -> list[Any] | None:
+        return None if hx is None else [*hx]
+
+    def _result(self, finals: Sequence[Any]) -> Any:
+        return tuple(finals)
+
+
+class GRU(_Fused):
+    __doc__ = f"""GRU: what `torch.nn.GRU` computes, fused.
+    {_LAYER}"""
+
+    _theirs = torch.nn.GRU
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            0, device, dtype,
+        )  # fmt: skip
+
+    def _layer(self) -> Any:
+        return gru_layer
+
+
+class RNN(_Fused):
+    __doc__ = f"""Elman network: what `torch.nn.RNN` computes, fused.
+    {_LAYER}"""
+
+    _theirs = torch.nn.RNN
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            text = f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
+            raise ValueError(text)
+        self.nonlinearity = nonlinearity
+        super().__init__(
+            f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
+            dropout, bidirectional, 0, device, dtype,
+        )  # fmt: skip
+
+    def _layer(self) -> Any:
+        return partial(rnn_layer, activation=self.mode.removeprefix("RNN_").lower())
+
+
+# What `accelerate` puts in the place of what.
+FUSED: dict[type, type[_Fused]] = {kind._theirs: kind for kind in (RNN, GRU, LSTM)}
