@@ -27,7 +27,7 @@ LAYERS = [
     ["layers", "ops"],
     ["declare", "document", "glue", "build", "cache", "compilers", "complaints", "user_ops"],
     ["frameworks.numpy", "frameworks.torch", "frameworks.jax", "frameworks.tensorflow"],
-    ["frameworks.dlpack"],
+    ["frameworks.dlpack", "frameworks.absent", "frameworks.out"],
     ["call", "registry"],
     ["frameworks", "library", "identity"],
     ["signature"],

@@ -46,8 +46,8 @@ def layer_norm_grad(
     z, scale = normalised(x, eps)
     d, n = d_out * weight, max(x.shape[-1], 1)
     d_x = d - d.sum(-1, keepdims=True) / n - z * (d * z).sum(-1, keepdims=True) / n
-    lead = tuple(range(z.ndim - 1))
-    d_bias = np.broadcast_to(d_out, z.shape).sum(lead)
+    lead = tuple(range(d_x.ndim - 1))
+    d_bias = np.broadcast_to(d_out, d_x.shape).sum(lead)
     return LayerNormGrad(scale * d_x, (d_out * z).sum(lead), d_bias)
 
 
@@ -56,15 +56,19 @@ def _(x, weight, d_out, eps):
     return layer_norm_grad(x, weight, d_out, eps=eps)
 
 
+def _example(random: np.random.Generator, lead: tuple[int, ...], n: int) -> dict[str, Any]:
+    """Rows that vary, and weights that multiply exactly: ``1 / √eps`` is large for rounding."""
+    x = random.standard_normal((*lead, n)) + 4.0 * (np.arange(n) % 2)
+    return {"x": x, "weight": 2.0 ** random.integers(-2, 3, n)}
+
+
 @layer_norm.example
 def _(random, given):
-    """Rows of different numbers: if all are equal, the result is rounding times ``1 / √eps``."""
-    weight, bias = random.standard_normal((2, given["n"]))
-    x = random.standard_normal((*given["b"], given["n"]))
-    return {"x": x, "weight": weight, "bias": bias}
+    n = given["n"]
+    return {**_example(random, given["b"], n), "bias": random.standard_normal(n)}
 
 
 @layer_norm_grad.example
 def _(random, given):
-    x, d_out = random.standard_normal((2, *given["b"], given["n"]))
-    return {"x": x, "weight": random.standard_normal(given["n"]), "d_out": d_out}
+    lead, n = given["b"], given["n"]
+    return {**_example(random, lead, n), "d_out": random.standard_normal((*lead, n))}

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of rows by segment, as of messages to the nodes of a graph, and the way back."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float, Int, op
-
-Count = Annotated[int, AtLeast(1)]
+from nativeops.declare import Array, Float, Int, op
 
 
 @op(kernel="segment_sum.h")
 def segment_sum(
-    x: Float[Array, "n d"], segment: Int[Array, "n"], *, count: Count
+    x: Float[Array, "n d"], segment: Int[Array, "n"], *, count: int
 ) -> Float[Array, "count d"]:
     """``out[s] = Σ x[i]`` over all rows with ``segment[i] = s``, in the order of ``i``.
 

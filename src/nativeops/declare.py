@@ -131,7 +131,9 @@ def _with_reuse(signature: Signature, reuse: Mapping[str, str]) -> Signature:
     outputs = {spec.name: spec for spec in signature.outputs}
     for result, given in reuse.items():
         if result not in outputs or given not in inputs:
-            raise TypeError(f"{signature.op}: `reuse` names no result `{result}` or input `{given}`")
+            raise TypeError(
+                f"{signature.op}: `reuse` names no result `{result}` or input `{given}`"
+            )
         if str(outputs[result]) != str(inputs[given]):
             text = f"`{result}` is {outputs[result]}, but `{given}` is {inputs[given]}"
             raise TypeError(f"{signature.op}: {text}: it cannot take over its memory")

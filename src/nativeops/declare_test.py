@@ -129,9 +129,7 @@ def test_optional_input_is_read() -> None:
 
 
 def test_none_is_declared_as_type_and_as_default() -> None:
-    def only_type(
-        x: Float[Array, "n"], y: Float[Array, "n"] | None
-    ) -> Float[Array, "n"]: ...
+    def only_type(x: Float[Array, "n"], y: Float[Array, "n"] | None) -> Float[Array, "n"]: ...
 
     def only_default(x: Float[Array, "n"], y: Float[Array, "n"] = None) -> Float[Array, "n"]: ...
 
@@ -149,9 +147,7 @@ def test_optional_input_needs_an_axis_and_another_input() -> None:
 
 
 def test_arithmetic_needs_sizes_that_are_always_told() -> None:
-    def f(
-        x: Float[Array, "n 2*k"], y: Float[Array, "k"] | None = None
-    ) -> Float[Array, "n"]: ...
+    def f(x: Float[Array, "n 2*k"], y: Float[Array, "k"] | None = None) -> Float[Array, "n"]: ...
 
     refuses(r"f: `2\*k` in `x` needs the size `k`, but no required input has it", f)
 

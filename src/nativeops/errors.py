@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong, as classes, and the one format of its message."""
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,6 +60,16 @@ class BuildError(NativeOpsError, RuntimeError):
 
 class AllocationError(NativeOpsError, MemoryError):
     """There is not enough memory for a result or a workspace."""
+
+
+def refused(op: str, text: str) -> RangeError | None:
+    """The error for a value that a kernel refused, if `text` tells of one.
+
+    Such a kernel throws a sentence that begins with the argument's name, as in "`lengths[1]` is ..";
+    frameworks put words of their own around it.
+    """
+    found = re.search(rf"{re.escape(op)}: (`.*?\.)(?=\s|$)", text)
+    return RangeError(message(op, found[1])) if found else None
 
 
 def message(op: str, what: str, given: Iterable[Given] = (), hint: str | None = None) -> str:

@@ -74,7 +74,7 @@ class ArraySpec:
         return Given(self.name, dtype, tuple(shape), self.declared, self.is_absent(shape))
 
 
-def array_spec(name: str, kind: str, axes: str, **flags: bool) -> ArraySpec:
+def array_spec(name: str, kind: str, axes: str, **flags: Any) -> ArraySpec:
     """Read ``"*b n d"`` into a specification."""
     words = axes.split()
     batch = words.pop(0)[1:] if words and words[0].startswith("*") else ""

@@ -91,8 +91,6 @@ def _(matrix, d_out, needs):
 
 
 @op(kernel="absent.h")
-def outer(
-    x: Float[Array, "n"], y: Float[Array, "m"] | None = None
-) -> Float[Array, "n m"]:
+def outer(x: Float[Array, "n"], y: Float[Array, "m"] | None = None) -> Float[Array, "n m"]:
     """``out[n,m] = x[n] · y[m]``: without ``y`` it has no size."""
     return x[:, None] * y

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optional inputs, beyond the generated cases: the fast path, what frameworks do to whole programs."""
+"""Optional inputs beyond the generated cases: the fast path, and what is done to programs."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from nativeops.testing.arrays import arrays_of
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_NUM_INTRAOP_THREADS="2", TF_NUM_INTEROP_THREADS="2")
 
-from .absent import outer, pool, project  # noqa: E402
+from .absent import outer, pool, project
 
 for name in [op.name for op in registry.ops() if not op.built_in]:
     del registry._OPS[name]  # other tests look at the ops of the package
@@ -203,9 +203,9 @@ def test_jax_transforms(given):
     size = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, 3, 4"), "float32")
     allowed = [jax.export.DisabledSafetyCheck.custom_call("nativeops")]
     if "lengths" not in given:
-        exported = jax.export.export(
-            jax.jit(lambda x: pool(x, **given)), disabled_checks=allowed
-        )(size)
+        exported = jax.export.export(jax.jit(lambda x: pool(x, **given)), disabled_checks=allowed)(
+            size
+        )
         both = jax.numpy.concatenate([x, x])
         assert_close(exported.call(both), np.tile(expected(plain), (2, 1)))
 
@@ -234,8 +234,9 @@ for kind in (AxisType.Auto, AxisType.Explicit):
     mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind,) * 2)
     with jax.set_mesh(mesh):
         put = jax.device_put(x, NamedSharding(mesh, PartitionSpec("a")))
+        whole = NamedSharding(mesh, PartitionSpec())
         for given in ({}, {"weight": weight}):
-            held = {name: jax.device_put(v, NamedSharding(mesh, PartitionSpec())) for name, v in given.items()}
+            held = {name: jax.device_put(value, whole) for name, value in given.items()}
             program = jax.jit(lambda x: pool(x, **held)).lower(put).compile()
             assert "all-gather" not in program.as_text()
             np.testing.assert_allclose(program(put), pool.reference(x, **given), 1e-5, 1e-5)

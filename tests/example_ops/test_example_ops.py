@@ -17,7 +17,7 @@ from nativeops.testing import Case, Mistake, cases, installed, mistakes, modes
 from nativeops.testing.arrays import STRIDED
 from nativeops.testing.guard import check_memory
 
-from . import absent, choices, places, results, windows
+from . import choices, results, windows
 
 FOLDER = Path(__file__).parent
 OPS = [op for op in registry.ops() if op.kernel.parent == FOLDER]

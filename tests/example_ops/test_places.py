@@ -14,7 +14,7 @@ from .places import gate, running
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_NUM_INTRAOP_THREADS="2", TF_NUM_INTEROP_THREADS="2")
 
-for name in [op.name for op in registry.ops() if not op.built_in]:
+for name in [each.name for each in registry.ops() if not each.built_in]:
     del registry._OPS[name]  # other tests look at the ops of the package
 
 X = np.random.default_rng(0).standard_normal((2, 600, 40)).astype("float32")
@@ -176,7 +176,7 @@ def test_torch_refuses_an_out_that_does_not_fit(torch, change, error, words):
 def test_torch_refuses_out_where_calls_are_seen_as_functions(torch):
     x = torch.from_numpy(X.copy())
     for around in (torch.func.vmap, torch.func.grad):
-        with pytest.raises(ArgumentError, match="`out` is not possible while calls are transformed"):
+        with pytest.raises(ArgumentError, match="not possible while calls are transformed"):
             around(lambda x: running(x, out=x).total.sum())(x)
     compiled = torch.compile(lambda x: running(x, out=x).total, fullgraph=True, backend="eager")
     with pytest.raises(Exception, match="`out` is not possible in a compiled program"):
@@ -241,15 +241,16 @@ def test_jax_gradient_of_a_donated_argument_is_right(jax):
     def composed(x):
         return jax.numpy.sin(jax.numpy.cumsum(x * x / 2, -2)).sum()
 
-    x = jax.numpy.array(X)
+    x = jax.numpy.array(X / 10)  # small numbers, whose sine does not swing
     expected = jax.grad(composed)(x)
-    assert_close(jax.jit(jax.grad(total), donate_argnums=0)(jax.numpy.array(X)), expected)
+    found = jax.jit(jax.grad(total), donate_argnums=0)(jax.numpy.array(x))
+    assert_close(found, expected)
     mapped = jax.jit(jax.vmap(lambda x: running(x).total), donate_argnums=0)
     assert_close(mapped(jax.numpy.array(X)), RUNNING)
-    repeated = jax.jit(lambda x, y: gate(x, y), donate_argnums=0)  # x is smaller than the result
+    repeated = jax.jit(gate, donate_argnums=0)  # x is smaller than the result
     small = X[:1] + 0
     with pytest.warns(UserWarning, match="donated"):
-        assert_close(repeated(jax.numpy.array(small), x), small * X)
+        assert_close(repeated(jax.numpy.array(small), jax.numpy.array(X)), small * X)
 
 
 def test_jax_copies_nothing_for_an_eager_call(jax):
@@ -258,7 +259,6 @@ def test_jax_copies_nothing_for_an_eager_call(jax):
     programs = running.handles["jax"].plain.compiled.lower(x).compile().as_text()
     assert "copy" not in programs
     inside = jax.jit(lambda x: running(x).total).lower(x).compile().as_text()
-    print(inside[-900:])
     assert "output_to_operand_aliasing" in inside
 
 
@@ -268,11 +268,6 @@ def test_jax_copies_nothing_for_an_eager_call(jax):
 @pytest.fixture
 def tf():
     return pytest.importorskip("tensorflow")
-
-
-@pytest.fixture
-def addresses(monkeypatch):
-    """Where a kernel reads and writes: an op that returns both, as numbers."""
 
 
 def test_tensorflow_forwards_what_nobody_needs(tf):
@@ -320,7 +315,7 @@ def test_tensorflow_gradient_is_right(tf):
             total = tf.reduce_sum(tf.sin(function(x + 0)))
         return tape.gradient(total, x)
 
-    x = tf.constant(X)
+    x = tf.constant(X / 10)
     expected = slope(lambda x: tf.cumsum(x * x / 2, 1), x)
     assert_close(slope(lambda x: running(x).total, x), expected)
     assert_close(slope(tf.function(lambda x: running(x).total), x), expected)

@@ -60,8 +60,8 @@ struct Op {
   std::vector<Attribute> attributes;
   uint32_t always = 0;  // the outputs that are made when the caller says nothing
   bool selective = false;
-  size_t required = 0;     // inputs, before the optional ones
-  uint32_t certain = 0;    // the outputs that every call makes
+  size_t required = 0;   // inputs, before the optional ones
+  uint32_t certain = 0;  // the outputs that every call makes
   NativeopsKernel kernels[kDevices][kCombinations] = {};
 };
 

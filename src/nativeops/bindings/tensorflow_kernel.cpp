@@ -160,9 +160,10 @@ bool make_outputs(const core::Op& op, const Kernel& kernel, const core::Solution
     const Status status;
     TF_Tensor* handle = reuse(op, solution, context, tensors, i);
     if (!handle)
-      handle = api.AllocateOutput(context, static_cast<int>(i), kTypes[solution.dtype[i]],
-                           wanted ? solution.shape[i] : nothing, wanted ? solution.rank[i] : 1,
-                           wanted ? static_cast<size_t>(solution.bytes[i]) : 0, status);
+      handle =
+          api.AllocateOutput(context, static_cast<int>(i), kTypes[solution.dtype[i]],
+                             wanted ? solution.shape[i] : nothing, wanted ? solution.rank[i] : 1,
+                             wanted ? static_cast<size_t>(solution.bytes[i]) : 0, status);
     if (!status.ok() || !handle) {
       const std::string bytes = std::to_string(solution.bytes[i]);
       fail(context, kResourceExhausted,

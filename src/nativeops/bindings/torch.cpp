@@ -203,7 +203,8 @@ void take_output(const core::Op& op, const core::Solution& solution, int i, Stac
   if (!fits) fail_fit(op);
 }
 
-// With `into` the one wanted result is written to a tensor of the caller's, and nothing is returned.
+// With `into` the one wanted result is written to a tensor of the caller's, and nothing is
+// returned.
 void run_boxed(int id, bool into, StackValue* stack) {
   const core::Op& op = core::op_at(id);
   const int n_in = static_cast<int>(op.inputs.size()), n_out = static_cast<int>(op.outputs.size());

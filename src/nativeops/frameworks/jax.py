@@ -12,14 +12,15 @@ import jax
 import jax.ffi
 
 from nativeops.call import Op, check_frameworks, given
-from nativeops.errors import BuildError, NativeOpsError, message
+from nativeops.errors import BuildError, NativeOpsError, message, refused
 from nativeops.frameworks import jax_gradient, jax_vmap  # noqa: F401  they register their rules
 from nativeops.frameworks.jax_call import Call, Handle, device_of
 from nativeops.frameworks.jax_primitive import TARGET, compute
 from nativeops.library import extension
 from nativeops.registry import ops
 
-_Array = type(jax.numpy.zeros(0))
+with jax.ensure_compile_time_eval():  # the first call of a program may be a traced one
+    _Array = type(jax.numpy.zeros(0))
 _NOT_BUILT = "was built without what JAX needs, because jaxlib was not installed then."
 
 
@@ -89,7 +90,7 @@ def _explain(call: Call, arrays: Sequence[Any], error: Exception) -> Exception:
     except NativeOpsError as explained:
         return explained.with_traceback(None)
     if isinstance(error, NativeOpsError) or "RESOURCE_EXHAUSTED" not in str(error):
-        return error
+        return refused(op.name, str(error)) or error
     from nativeops.frameworks.numpy import no_memory
 
     spec = call.made[0]

@@ -12,6 +12,7 @@ from nativeops.errors import (
     ArgumentError,
     BuildError,
     message,
+    refused,
 )
 from nativeops.frameworks.dlpack import as_numpy
 from nativeops.frameworks.out import check_apart, check_out
@@ -64,7 +65,7 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     if status == 3:
         raise missing_kernel(op, solution.dtypes, "cpu")
     if status != 0:
-        raise BuildError(message(op.name, text))
+        raise refused(op.name, f"{op.name}: {text}") or BuildError(message(op.name, text))
     if aside:
         out[...] = other
     return op.collect(outputs)

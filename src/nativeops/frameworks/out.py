@@ -8,7 +8,9 @@ from nativeops.call import Op
 from nativeops.errors import ArgumentError, DtypeError, ShapeError, message
 
 
-def check_out(op: Op[Any], found: tuple[str, Sequence[int]], wanted: tuple[str, Sequence[int]]) -> None:
+def check_out(
+    op: Op[Any], found: tuple[str, Sequence[int]], wanted: tuple[str, Sequence[int]]
+) -> None:
     """The array has the dtype and the shape of the result."""
     if found[0] != wanted[0]:
         raise DtypeError(message(op.name, f"`out` must be {wanted[0]}, but is {found[0]}."))

@@ -14,6 +14,7 @@ from nativeops.errors import (
     Given,
     NativeOpsError,
     message,
+    refused,
 )
 from nativeops.frameworks import Framework
 from nativeops.frameworks.numpy import no_memory
@@ -97,7 +98,7 @@ def _failed(op: Op[Any], solution: Solution, error: Exception) -> Exception:
         return AllocationError(message(op.name, "there is no memory for a workspace."))
     if "there is no kernel for these dtypes" in text:
         return missing_kernel(op, solution.dtypes, "cpu")
-    return error
+    return refused(op.name, text) or error
 
 
 def _filled(op: Op[Any], described: Sequence[Given], shapes: Sequence[Any]) -> list[Given]:

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from nativeops.call import Op, given
-from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message
+from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message, refused
 from nativeops.frameworks.torch_handle import Handle
 from nativeops.frameworks.torch_out import run_into
 from nativeops.library import extension, missing_kernel
@@ -126,7 +126,7 @@ def _explain(
         return no_memory(op, shape, op.signature.output_dtype(spec, solution))
     if "there is no kernel for these dtypes" in str(error):
         return missing_kernel(op, solution.dtypes, devices[0])
-    return error
+    return refused(op.name, str(error)) or error
 
 
 def _digest() -> str:

@@ -18,6 +18,7 @@ from nativeops.frameworks.absent import absent
 from nativeops.frameworks.torch_absent import nothing
 from nativeops.frameworks.torch_autograd import autograd_kernel
 from nativeops.frameworks.torch_gradient import Function
+from nativeops.frameworks.torch_out import not_compiled
 from nativeops.frameworks.torch_vmap import vmap_rule
 from nativeops.library import define, extension
 
@@ -45,6 +46,7 @@ class Handle:
         self.plain = not (signature.attributes or signature.selective or self.absent)
         self.single = op.result is None
         self._into: Any = None
+        self.not_compiled = not_compiled(op)  # PyTorch's compiler cannot trace how it is made
         self.takes_out = "out" not in op.__signature__.parameters
         # What `arrange` and `collect` need of the declaration, without its objects.
         self.numbers: list[tuple[Any, ...]] = [

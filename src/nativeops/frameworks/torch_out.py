@@ -17,12 +17,20 @@ if TYPE_CHECKING:
     from nativeops.frameworks.torch_handle import Handle
 
 
+def not_compiled(op: Op[Any]) -> str:
+    """What a compiled program with `out` is told."""
+    text = "`out` is not possible in a compiled program."
+    hint = "leave `out` away: the compiler itself uses memory again."
+    return message(op.name, text, hint=hint)
+
+
 def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """One call with a given tensor for the result."""
     if is_dynamo_compiling():
-        text = "`out` is not possible in a compiled program."
-        hint = "leave `out` away: the compiler itself uses memory again."
-        raise ArgumentError(message(op.name, text, hint=hint))
+        raise ArgumentError(handle.not_compiled)
+    if _is_seen():
+        text = "`out` is not possible while calls are transformed or traced."
+        raise ArgumentError(message(op.name, text, hint="leave `out` away."))
     left = dict(kwargs)
     out = left.pop("out")
     shown = op.check_single()
@@ -57,9 +65,6 @@ def _check(op: Op[Any], out: Any, shape: Any, dtype: Any, arrays: Sequence[Any])
         text = "`out` is for results that need no gradient."
         hint = "call it under `torch.no_grad()`, or leave `out` away."
         raise ArgumentError(message(op.name, text, hint=hint))
-    if _is_seen():
-        text = "`out` is not possible while calls are transformed or traced."
-        raise ArgumentError(message(op.name, text, hint="leave `out` away."))
 
 
 def _is_seen() -> bool:

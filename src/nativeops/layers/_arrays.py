@@ -28,7 +28,7 @@ def join(arrays: Sequence[Array], axis: int) -> Array:
 
 
 def swap_first(array: Array) -> Array:
-    """The array with the first two of its three axes swapped: a view where the framework has them."""
+    """Three axes with the first two swapped: a view where the framework has such."""
     module = namespace(array)
     if hasattr(module, "swapaxes"):
         return module.swapaxes(array, 0, 1)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from nativeops.errors import ArgumentError, message
 
 @dataclass(frozen=True)
 class Accelerated:
-    """The names of the layers that `accelerate` swapped, and of those that it left, with reasons."""
+    """The names of the layers that `accelerate` swapped, and why it left others."""
 
     swapped: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
@@ -38,9 +38,10 @@ def accelerate(model: Any) -> Accelerated:
     Same as: no equivalent.
 
     >>> import torch
-    >>> model = torch.nn.ModuleDict({"encoder": torch.nn.LSTM(80, 256), "head": torch.nn.Linear(256, 9)})
+    >>> model = torch.nn.Sequential(torch.nn.LSTM(80, 256), torch.nn.LSTM(256, 9, proj_size=2))
     >>> print(nativeops.accelerate(model))
-    swapped encoder
+    swapped 0
+    left 1: it has projections (`proj_size`), which are not there yet
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
@@ -59,27 +60,24 @@ def accelerate(model: Any) -> Accelerated:
     return report
 
 
-def _obstacle(torch: Any, module: Any, fused: Any) -> str | None:
+def _obstacle(torch: Any, module: Any, fused: dict[Any, Any]) -> str | None:
     """Why a module stays as it is; None if it can be swapped, empty if nobody would ask."""
     if isinstance(module, tuple(fused.values())):
         return "it is fused already"
     if isinstance(module, torch.jit.ScriptModule):
         known = module.original_name in {kind.__name__ for kind in fused}
         return "it is compiled by TorchScript" if known else ""
-    if not isinstance(module, tuple(fused)):
+    base = next((kind for kind in fused if isinstance(module, kind)), None)
+    if base is None:
         return ""
-    if type(module) not in fused:
-        return f"its class {type(module).__name__} is derived from {_base(module, fused)}"
+    if type(module) is not base:
+        return f"its class {type(module).__name__} is derived from torch.nn.{base.__name__}"
     if module.proj_size:
         return "it has projections (`proj_size`), which are not there yet"
     devices = {str(weight.device) for weight in module.parameters()} - {"cpu", "meta"}
     if devices:
         return f"it is on {min(devices)}, where PyTorch has fused layers of its own"
     return None
-
-
-def _base(module: Any, fused: Any) -> str:
-    return next(f"torch.nn.{kind.__name__}" for kind in fused if isinstance(module, kind))
 
 
 def _shown(name: str) -> str:

@@ -56,8 +56,8 @@ def lstm(
         x: Inputs ``[t, b, i]``, or ``[b, t, i]`` with ``batch_first``.
         weights: One ``(w_ih, w_hh)`` or ``(w_ih, w_hh, b_ih, b_hh)`` for each layer, with
             ``bidirectional`` for each layer and direction: ``w_ih [4·h, i]`` (of later layers
-            ``[4·h, d·h]``), ``w_hh [4·h, h]``, ``b_ih`` and ``b_hh [4·h]``, in cuDNN's and PyTorch's
-            order of gates (i, f, g, o). ``d`` is the number of directions.
+            ``[4·h, d·h]``), ``w_hh [4·h, h]``, ``b_ih`` and ``b_hh [4·h]``, in cuDNN's and
+            PyTorch's order of gates (i, f, g, o). ``d`` is the number of directions.
         h_0: The outputs before the first step ``[layers·d, b, h]``; zeros if left away.
         c_0: The cells before the first step ``[layers·d, b, h]``; zeros if left away.
         lengths: The number of steps of each sequence ``int32[b]``, from 0 to ``t``, in any order;
@@ -66,8 +66,8 @@ def lstm(
         dropout: The probability with which an output of a layer is set to 0 before the next layer
             reads it, from 0 to below 1. For training; leave it away otherwise.
         seed: An integer ``[1]`` from which the zeros follow; needed with ``dropout``.
-        batch_first: Whether ``x`` and ``output`` are ``[b, t, ..]``. Nothing is copied for it, but in
-            TensorFlow, which has no views.
+        batch_first: Whether ``x`` and ``output`` are ``[b, t, ..]``. Nothing is copied for it,
+            but in TensorFlow, which has no views.
 
     Returns: ``output [t, b, d·h]``, 0 beyond the end of a sequence, and the states ``h_n`` and
         ``c_n [layers·d, b, h]`` after each sequence's own last step, in the order of ``weights``.
@@ -194,6 +194,11 @@ def rnn(
         (h_0,), lengths, bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Recurrent(swap_first(output) if batch_first else output, h_n)
+
+
+# TensorFlow's AutoGraph calls what has this attribute as it is, instead of rewriting its code.
+for _function in (lstm, gru, rnn):
+    vars(_function)["autograph_info__"] = True
 
 
 def run(

@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drop-ins for `torch.nn.RNN`, `torch.nn.GRU` and `torch.nn.LSTM`.
 
-Parameters, their names and their initial values, all checks and their texts are PyTorch's own, by
-inheritance; only the computation is the fused one of this package:
+Arguments, parameters with their names and initial values, `state_dict` (either layer loads the
+other's), forward method, checks and their texts are PyTorch's own; only the computation is this
+package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RNNBase`.
+
+* Sequences of no step at all are allowed; their final state is the initial one.
+* Dropout takes one number from PyTorch's generator in each forward pass, so `torch.manual_seed`
+  repeats it; its zeros are not where PyTorch's would be.
+* Under autocast they compute in and return autocast's dtype.
+* `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
+* TorchScript cannot compile them; `torch.compile` and `torch.export` can.
 
 >>> from nativeops.layers.torch import LSTM
 >>> LSTM(80, 256, num_layers=2, bidirectional=True)
@@ -113,28 +121,13 @@ def _lowered(dtype: torch.dtype, array: Any) -> Any:
     return array if array is None or array.dtype is torch.float64 else array.to(dtype)
 
 
-_LAYER = """
-    Arguments, parameters and their names, `state_dict`, forward method and the texts of errors are
-    PyTorch's; either layer loads the other's `state_dict`. It is no instance of PyTorch's class.
-
-    * Sequences without a step are allowed; their final state is the initial one.
-    * Dropout takes one number from PyTorch's generator in each forward pass. `torch.manual_seed`
-      repeats it; its zeros are not where PyTorch's would be.
-    * Under autocast it computes and returns autocast's dtype.
-    * `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
-"""
-
-
 class LSTM(_Fused):
-    __doc__ = f"""LSTM: what `torch.nn.LSTM` computes, fused.
-    {_LAYER}
-    * Projections (`proj_size`) are not there yet.
-    """
+    """LSTM: what `torch.nn.LSTM` computes, fused; without projections (`proj_size`) so far."""
 
     _theirs, _count = torch.nn.LSTM, 2
-    check_forward_args = torch.nn.LSTM.check_forward_args
+    check_forward_args: Any = torch.nn.LSTM.check_forward_args
     get_expected_cell_size = torch.nn.LSTM.get_expected_cell_size
-    permute_hidden = torch.nn.LSTM.permute_hidden
+    permute_hidden: Any = torch.nn.LSTM.permute_hidden
 
     def __init__(
         self,
@@ -168,8 +161,7 @@ class LSTM(_Fused):
 
 
 class GRU(_Fused):
-    __doc__ = f"""GRU: what `torch.nn.GRU` computes, fused.
-    {_LAYER}"""
+    """GRU: what `torch.nn.GRU` computes, fused."""
 
     _theirs = torch.nn.GRU
 
@@ -195,8 +187,7 @@ class GRU(_Fused):
 
 
 class RNN(_Fused):
-    __doc__ = f"""Elman network: what `torch.nn.RNN` computes, fused.
-    {_LAYER}"""
+    """Elman network: what `torch.nn.RNN` computes, fused."""
 
     _theirs = torch.nn.RNN
 
@@ -223,7 +214,7 @@ class RNN(_Fused):
         )  # fmt: skip
 
     def _layer(self) -> Any:
-        return partial(rnn_layer, activation=self.mode.removeprefix("RNN_").lower())
+        return partial(rnn_layer, activation="relu" if self.mode == "RNN_RELU" else "tanh")
 
 
 # What `accelerate` puts in the place of what.

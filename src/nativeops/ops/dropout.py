@@ -18,9 +18,9 @@ def dropout(
 ) -> Float[Array, "t b h"]:
     """Inverted dropout: numbers are set to 0 with probability ``p``, the others grow.
 
-    ``out[e] = x[e] / (1 - p)`` where ``bits[e] ≥ ⌊p·2^32⌋``, else 0. ``bits[e]`` is the first word of
-    Philox 4x32-10 with the counter ``(e, stream)`` and the key ``seed``, each in two words, the low
-    one first; ``e`` counts the elements, the last axis fastest.
+    ``out[e] = x[e] / (1 - p)`` where ``bits[e] ≥ ⌊p·2^32⌋``, else 0. ``bits[e]`` is the first
+    word of Philox 4x32-10 with the counter ``(e, stream)`` and the key ``seed``, each in two words,
+    the low one first; ``e`` counts the elements, the last axis fastest.
 
     Args:
         x: The numbers.
@@ -41,7 +41,8 @@ def dropout(
     key = int(seed[0]) % 2**64
     index = np.arange(x.size, dtype=np.uint64).reshape(x.shape)
     bits = philox((index, index >> np.uint64(32), stream, stream >> 32), (key, key >> 32))[0]
-    return np.where(bits >= np.floor(p * 2.0**32), x / (1 - p) if p < 1 else x, 0)
+    kept: Any = np.where(bits >= np.floor(p * 2.0**32), x / (1 - p) if p < 1 else x, 0)
+    return kept
 
 
 def philox(counter: tuple[Any, ...], key: tuple[int, int]) -> tuple[Any, ...]:

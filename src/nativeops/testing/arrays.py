@@ -40,7 +40,8 @@ class Arrays(Protocol):
     ) -> dict[str, Any]:
         """What flows back into each floating point input, in NumPy, by the framework's own means.
 
-        An optional input that is absent is not among the arguments. `d_outputs` has what arrives at each result that a caller gets, in NumPy.
+        `d_outputs` has what arrives at each result that a caller gets, in NumPy. An optional input
+        that is absent is not among the arguments.
         """
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:

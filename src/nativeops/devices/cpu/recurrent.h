@@ -158,6 +158,7 @@ class Forward {
         stride_(split_.vectors * n + n),  // not a power of two, which would crowd the caches' sets
         products_(dev.workspace<A>(chunk_ * seq_.batch * split_.vectors * kGates * n)),
         state_(dev.workspace<A>(3 * seq_.batch * stride_)),
+        streams_(to.gates && to.gates.count() * static_cast<int64_t>(sizeof(T)) > kCaches),
         converts_(!std::is_same_v<A, T> || layer.x.stride(2) != 1),
         converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * layer.inputs() : 0)) {}
 
@@ -177,11 +178,13 @@ class Forward {
                  with_width(split_.count(panel),
                             [&](auto units) { this->template advance<units>(step, panel); });
                  clear_rest(step, panel);
+                 if (streams_) simd::settle();
                });
   }
 
  private:
   static constexpr int64_t kChunkRows = 48;
+  static constexpr int64_t kCaches = int64_t{16} << 20;  // bytes
 
   template <class F>
   static void with_width(int units, F&& f) {
@@ -281,16 +284,26 @@ class Forward {
     simd::store(hidden(step + 1, r) + unit, out);
     if (Cell::kHasCell) simd::store(cell(r) + unit, c);
     const int64_t t = seq_.time(step, r), b = seq_.item(r), count = layer_.units() - unit;
-    store_along(to_.y, &to_.y(t, b, unit), out, count);
+    write(to_.y, t, b, unit, out, count);
     if (Cell::kKept > 0 && to_.gates) {
       for (int q = 0; q < Cell::kKept; ++q) {
-        store_along(to_.gates, &to_.gates(t, b, q * layer_.units() + unit), kept[q], count);
+        write(to_.gates, t, b, q * layer_.units() + unit, kept[q], count);
       }
     }
-    if (Cell::kHasCell && to_.cells) store_along(to_.cells, &to_.cells(t, b, unit), c, count);
+    if (Cell::kHasCell && to_.cells) write(to_.cells, t, b, unit, c, count);
     if (step + 1 < seq_.length(r)) return;
     store_along(to_.h_n, &to_.h_n(b, unit), out, count);
     if (Cell::kHasCell) store_along(to_.c_n, &to_.c_n(b, unit), c, count);
+  }
+
+  // Results too large for the caches go past them, where whole lines are written.
+  void write(const Out<T, 3>& to, int64_t t, int64_t b, int64_t first, V value, int64_t count) {
+    T* address = &to(t, b, first);
+    if constexpr (std::is_same_v<A, T>) {
+      const bool aligned = reinterpret_cast<uintptr_t>(address) % sizeof(V) == 0;
+      if (streams_ && aligned && count >= n && to.stride(2) == 1) return simd::stream(address, value);
+    }
+    store_along(to, address, value, count);
   }
 
   // Beyond the end of a sequence all results are 0.
@@ -318,7 +331,7 @@ class Forward {
   const GateProducts<Cell, T> input_, recurrent_;
   const int64_t chunk_, stride_;
   const Workspace<A> products_, state_;
-  const bool converts_;
+  const bool streams_, converts_;
   const Workspace<A> converted_;
 };
 
