@@ -270,7 +270,38 @@ def tf():
     return pytest.importorskip("tensorflow")
 
 
-def test_tensorflow_forwards_what_nobody_needs(tf):
+SAME = """#pragma once
+#include "nativeops/devices/kernel.h"
+namespace nativeops {
+// out[i] = whether x is where out is; not what the reference says
+template <class T>
+void is_same(Device& dev, In<T, 1> x, Out<T, 1> out) {
+  const T same = T(x.data == out.data);
+  for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = same; });
+}
+}  // namespace nativeops
+"""
+
+
+def test_tensorflow_takes_over_what_nobody_needs(tf, tmp_path):
+    (tmp_path / "is_same.h").write_text(SAME)
+
+    @op(kernel=str(tmp_path / "is_same.h"), reuse={"out": "x"})
+    def is_same(x: Float[Array, "n"]) -> Float[Array, "n"]:
+        return x
+
+    x = tf.random.normal([1000])
+    assert not is_same(x).numpy().any()
+    dies = tf.function(lambda x: is_same(x * 2))
+    assert dies(x).numpy().all()
+    needed = tf.function(lambda x: [(y := x * 2), is_same(y), y + 1])
+    y, out, after = needed(x)
+    assert not out.numpy().any()
+    assert_close(y, 2 * x)
+    assert_close(after, 2 * x + 1)
+
+
+def test_tensorflow_chain_of_dying_arrays_is_right(tf):
     def chain(x):
         for _ in range(6):
             x = gate(x * 1.0001, x)  # the product dies in the gate

@@ -235,16 +235,78 @@ CASE(kernels_in_cuda_style_count_and_sum) {
   });
 }
 
-CASE(floats_add_atomically_on_request) {
+// The text of a CUDA kernel as people know it, from the grid-stride loop to the shuffles.
+CASE(cuda_text_runs_as_it_is) {
+  on_each_device([](Device& dev) {
+    const int n = 3000;
+    std::vector<float> from(n), to(n);
+    for (int i = 0; i < n; ++i) from[i] = static_cast<float>(i % 7);
+    const float* x = from.data();
+    float* y = to.data();
+    float total = 0, largest = 0, first[2] = {};
+    float *sum = &total, *most = &largest, *lanes = first;
+    launch(dev, dim3(4), dim3(64), [=] KERNEL() {
+      __shared__ float part[32];
+      float own = 0, high = 0;
+      int idx = threadIdx.x + blockDim.x * blockIdx.x;
+      while (idx < n) {
+        y[idx] = 2 * x[idx];
+        own += x[idx];
+        high = max2(high, x[idx]);
+        idx += gridDim.x * blockDim.x;
+      }
+      for (int offset = warpSize / 2; offset > 0; offset /= 2) {
+        own += __shfl_down_sync(0xffffffff, own, offset);
+        high = max2(high, __shfl_xor_sync(0xffffffff, high, offset));
+      }
+      const unsigned warp = threadIdx.x / warpSize, lane = threadIdx.x % warpSize;
+      if (lane == 0) part[warp] = own;
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        for (unsigned w = 0; w < (blockDim.x + warpSize - 1) / warpSize; ++w) atomicAdd(sum, part[w]);
+      }
+      __syncthreads();
+      if (threadIdx.x == 0) part[0] = 0;
+      __syncthreads();
+      const float told = __shfl_sync(0xffffffff, high, 0);
+      const float before = __shfl_up_sync(0xffffffff, static_cast<float>(lane), 1);
+      __syncwarp();
+      if (blockIdx.x == 0 && threadIdx.x == 0) *most = told, lanes[0] = before;
+    });
+    float expected = 0;
+    for (int i = 0; i < n; ++i) {
+      EXPECT(to[i] == 2 * from[i]);
+      expected += from[i];
+    }
+    EXPECT(total == expected && largest == 6 && first[0] == 0);
+  });
+}
+
+CASE(shuffles_beyond_the_warp_are_refused) {
+  on_each_device([](Device& dev) {
+    bool refused = false;
+    try {
+      launch(dev, 1, 20, [=] KERNEL() { __shfl_down_sync(0xffffffff, 1.0f, 16); });
+    } catch (const std::runtime_error& error) {
+      refused = std::string(error.what()).find("warp") != std::string::npos;
+    }
+    EXPECT(refused);
+  });
+}
+
+CASE(floats_add_atomically_in_kernels_of_users) {
   on_each_device([](Device& dev) {
     float sum = 0;
     float* target = &sum;
+    double sum_of_doubles = 0;
+    double* wide = &sum_of_doubles;
     launch(dev, 7, 64, [=] KERNEL() {
       for (int64_t i : range(1000)) {
         if (i >= 0) atomicAdd(target, 0.5f);
+        atomicAdd(wide, 0.25);
       }
     });
-    EXPECT(sum == 500);
+    EXPECT(sum == 500 && sum_of_doubles == 250);
   });
 }
 

@@ -12,9 +12,9 @@ HERE = Path(__file__).resolve().parent
 SRC = HERE.parent.parent / "src"
 KERNEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math")  # as kernels are built
 # The flags say the device and the instruction set, and with them whether products fuse with sums.
-ON_THREADS = ("-O1", "-DNATIVEOPS_CPU_THREADS", "-DNATIVEOPS_FLOAT_ATOMICS")
+ON_THREADS = ("-O1", "-DNATIVEOPS_CPU_THREADS", "-DNATIVEOPS_USER_OP")
 PROGRAMS = {
-    "loops": ("loops.cpp", ("-O2", "-DNATIVEOPS_FLOAT_ATOMICS")),
+    "loops": ("loops.cpp", ("-O2", "-DNATIVEOPS_USER_OP")),
     "loops on cpu-threads": ("loops.cpp", ON_THREADS),
     "contract": ("contract.cpp", ("-O2",)),
     "contract on cpu-threads": ("contract.cpp", ON_THREADS),

@@ -15,18 +15,24 @@ inline int atomicAdd(int* target, int value) { return atomic_add(target, value);
 inline unsigned atomicAdd(unsigned* target, unsigned value) { return atomic_add(target, value); }
 inline int64_t atomicAdd(int64_t* target, int64_t value) { return atomic_add(target, value); }
 
-// On request only: the order of the threads decides how such a sum is rounded, so results are not
-// reproducible. Built-in ops never use it; CUDA has it always.
-#if defined(NATIVEOPS_FLOAT_ATOMICS)
+// Not for built-in ops: the order of the threads decides how such a sum is rounded, so results are
+// not reproducible. A user's kernel may choose that.
+#if defined(NATIVEOPS_USER_OP)
+template <class Bits, class T>
+T atomic_add_as(T* target, T value) {
+  Bits* bits = reinterpret_cast<Bits*>(target);
+  Bits before = __atomic_load_n(bits, __ATOMIC_RELAXED), after;
+  do {
+    after = bit_cast<Bits>(bit_cast<T>(before) + value);
+  } while (
+      !__atomic_compare_exchange_n(bits, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return bit_cast<T>(before);
+}
 inline float atomicAdd(float* target, float value) {
-  uint32_t* bits = reinterpret_cast<uint32_t*>(target);
-  uint32_t before = __atomic_load_n(bits, __ATOMIC_RELAXED);
-  uint32_t after = bit_cast<uint32_t>(bit_cast<float>(before) + value);
-  while (!__atomic_compare_exchange_n(bits, &before, after, true, __ATOMIC_RELAXED,
-                                      __ATOMIC_RELAXED)) {
-    after = bit_cast<uint32_t>(bit_cast<float>(before) + value);
-  }
-  return bit_cast<float>(before);
+  return atomic_add_as<uint32_t>(target, value);
+}
+inline double atomicAdd(double* target, double value) {
+  return atomic_add_as<uint64_t>(target, value);
 }
 #endif
 

@@ -243,6 +243,43 @@ void begin_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
            [=] KERNEL(int64_t t, int64_t b, int64_t i) { x(t, b, i) = A(layer.x(t, b, i)); });
 }
 
+// Where the forward pass kept no gates they are computed again, into where their gradients will be:
+// all states are known, so that all frames are one product.
+template <class Cell, class T>
+void recompute(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
+               const Trace<Cell, T>& trace) {
+  using A = Accum<T>;
+  static_assert(Cell::kKept == 0 || Cell::kKept == Cell::kParts,
+                "gates and gradients share memory");
+  const int64_t units = layer.units(), width = Cell::kGates * units;
+  const int64_t all = layer.steps() * layer.batch();
+  auto memory = dev.template workspace<A>(2 * all * width);
+  const Out<A, 2> from_x = dense(memory.data(), all, width);
+  const Out<A, 2> from_h = dense(memory.data() + all * width, all, width);
+  multiply(dev, from_x, frames(trace.x), transpose(layer.w_ih));
+  multiply(dev, from_h, frames(trace.h_before), transpose(layer.w_hh));
+  const auto parts = trace.parts, h_before = trace.h_before;
+  for_each(
+      dev, h_before,
+      [=] KERNEL(int64_t t, int64_t b, int64_t j) {
+        if (t >= layer.length(b)) return;
+        const int64_t before = layer.reverse ? t + 1 : t - 1, row = t * layer.batch() + b;
+        const bool inside = before >= 0 && before < layer.length(b);
+        A in[Cell::kGates], state[Cell::kGates], kept[Cell::kKept + 1], cell = A(0);
+        for (int g = 0; g < Cell::kGates; ++g) {
+          const int64_t k = g * units + j;
+          in[g] = from_x(row, k) + bias(layer.b_ih, k);
+          state[g] = from_h(row, k) + bias(layer.b_hh, k);
+        }
+        if (Cell::kHasCell) {
+          cell = inside ? A(from.cells(before, b, j)) : value_or_zero(layer.c_0, b, j);
+        }
+        Cell::forward(in, state, h_before(t, b, j), cell, kept);
+        for (int q = 0; q < Cell::kKept; ++q) parts(t, b, q * units + j) = kept[q];
+      },
+      100);
+}
+
 // The chain rule of `advance`. d_h is on entry what arrives at the state after step s from later
 // steps, in the end what passes by the gates to the state before it; their own follows as a
 // product.
@@ -263,7 +300,10 @@ void retreat(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
         const int64_t t = layer.time(s, b), before = layer.reverse ? t + 1 : t - 1;
         A kept[Cell::kKept + 1], part[Cell::kParts], cell = A(0), cell_before = A(0),
                                                      d_cell = d_c(b, j);
-        for (int q = 0; q < Cell::kKept; ++q) kept[q] = A(from.gates(t, b, q * units + j));
+        for (int q = 0; q < Cell::kKept; ++q) {
+          const int64_t k = q * units + j;
+          kept[q] = from.gates ? A(from.gates(t, b, k)) : parts(t, b, k);
+        }
         if (Cell::kHasCell) {
           cell = A(from.cells(t, b, j));
           cell_before = s > 0 ? A(from.cells(before, b, j)) : value_or_zero(layer.c_0, b, j);
@@ -372,6 +412,7 @@ void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& 
   auto memory = dev.template workspace<A>(layer.batch() * Cell::kParts * layer.units());
   const Out<A, 2> gathered = dense(memory.data(), layer.batch(), Cell::kParts * layer.units());
   begin_back(dev, layer, from, trace);
+  if (Cell::kKept > 0 && !from.gates) recompute(dev, layer, from, trace);
   for (int64_t s = layer.steps() - 1; s >= 0; --s) {
     retreat(dev, layer, from, trace, s);
     retreat_state(dev, layer, trace, gathered, s);

@@ -27,6 +27,20 @@ def test_first_calls_may_come_from_several_threads():
     check_first_calls("jax.numpy")
 
 
+TRACED = """
+import jax, jax.numpy as jnp
+from nativeops import pairwise_l1
+x = jnp.ones((5, 7))
+jax.jit(pairwise_l1)(x, x)
+from nativeops.frameworks.jax import _Array
+assert type(x) is _Array, _Array
+"""
+
+
+def test_first_call_may_be_traced():
+    run(TRACED)
+
+
 LARGE = r"""
 import re
 import jax, jax.numpy as jnp

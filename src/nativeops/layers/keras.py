@@ -101,7 +101,7 @@ class _Fused:
         b = ops.expand_dims(ops.arange(batch, dtype="int32"), 1)
         order = _valid_first(valid, steps, self.go_backwards)
         frames = ops.reshape(sequences, (batch * steps, sequences.shape[-1]))
-        x = ops.take(frames, ops.transpose(b * steps + order), axis=0)
+        x = _rows(frames, ops.transpose(b * steps + order))
         h_0 = states[0]
         outputs, states = self._run(x, states, counts[:, -1], False)
         # What a step before the first valid one gives differs among Keras's backends.
@@ -110,7 +110,7 @@ class _Fused:
             last = self._held(states[0], before, valid[:, -1:], counts[:, -1:])
             return last, ops.expand_dims(last, 1), states
         frames = ops.reshape(outputs, (steps * batch, self.units))
-        held = ops.take(frames, ops.maximum(counts - 1, 0) * batch + b, axis=0)
+        held = _rows(frames, ops.maximum(counts - 1, 0) * batch + b)
         valid, counts, before = (ops.expand_dims(a, -1) for a in (valid, counts, before))
         held = self._held(held, ops.transpose(before, (0, 2, 1)), valid, counts)
         return held[:, -1], held, states
@@ -138,6 +138,12 @@ def _valid_first(valid: Any, steps: Any, backwards: bool) -> Any:
     time = ops.arange(steps, dtype="int32")
     order = ops.argsort(ops.where(valid, time, time + steps), axis=1)
     return steps - 1 - order if backwards else order
+
+
+def _rows(matrix: Any, index: Any) -> Any:
+    """The rows that each index names; along one axis first, for Keras's sake where it is empty."""
+    rows = ops.take(matrix, ops.reshape(index, (-1,)), axis=0)
+    return ops.reshape(rows, (*ops.shape(index), matrix.shape[-1]))
 
 
 def _name(function: Any) -> str:

@@ -18,6 +18,11 @@ def initial(state: Any, b: int, like: Any, units: int) -> Any:
     return np.zeros(units, like.dtype) if state is None else state[b]
 
 
+def sums(weight: Any, bias: Any, vector: Any) -> Any:
+    """The product with a vector, and the bias if there is one."""
+    return weight @ vector + (0 if bias is None else bias)
+
+
 def forward(
     cell: Callable[..., tuple[Any, ...]],
     kept_sizes: tuple[int, ...],
@@ -46,9 +51,7 @@ def forward(
     for b in range(batch):
         now = [initial(state, b, x, units) for state in states]
         for t in order(steps, lengths, b, reverse):
-            from_x = w_ih @ x[t, b] + (0 if b_ih is None else b_ih)
-            from_h = w_hh @ now[0] + (0 if b_hh is None else b_hh)
-            *now, parts = cell(from_x, from_h, *now)
+            *now, parts = cell(sums(w_ih, b_ih, x[t, b]), sums(w_hh, b_hh, now[0]), *now)
             output[t, b] = now[0]
             for array, part in zip(kept, parts, strict=True):
                 array[t, b] = part
@@ -85,8 +88,8 @@ def example(random: Any, given: Any, gates: int, states: tuple[str, ...]) -> dic
     """
     t, b, i, h = (given[name] for name in "tbih")
     shapes = {"x": (t, b, i), "w_ih": (gates * h, i), "w_hh": (gates * h, h)}
-    shapes |= {name: (gates * h,) for name in ("b_ih", "b_hh")}
-    shapes |= {name: (b, h) for name in states}
+    shapes |= dict.fromkeys(("b_ih", "b_hh"), (gates * h,))
+    shapes |= dict.fromkeys(states, (b, h))
     arrays = {name: random.standard_normal(shape) for name, shape in shapes.items()}
     arrays["w_ih"] /= 1 + i
     arrays["w_hh"] /= 1 + h
@@ -97,14 +100,15 @@ def grad_example(
     random: Any, given: Any, op: Any, gates: int, states: tuple[str, ...]
 ) -> dict[str, Any]:
     """Valid arguments of a layer's gradient: what the layer made of an example."""
-    chosen = {a.name: given[a.name] for a in op.signature.attributes}
+    chosen = {a.name: given[a.name] for a in op.signature.attributes if a.name in given}
     arguments = example(random, given, gates, states)
     results = op.reference(**arguments, **chosen)
     kept = {name: value for name, value in results._asdict().items() if not name.endswith("_n")}
     finals = {
         f"d_{name}_n": random.standard_normal(results[0].shape[1:]) for name in _names(states)
     }
-    arguments = {name: v for name, v in arguments.items() if not name.startswith("b_")}
+    if op.name == "rnn_layer":
+        del arguments["b_ih"], arguments["b_hh"]
     return {**arguments, **kept, "d_output": random.standard_normal(results[0].shape), **finals}
 
 

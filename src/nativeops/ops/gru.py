@@ -14,7 +14,7 @@ class GruLayer(NamedTuple, Generic[Array]):
 
     output: Float[Array, "t b h"]
     h_n: Float[Array, "b h"]
-    gates: Kept[Float[Array, "t b 4*h"]]
+    gates: Kept[Float[Array, "t-low_memory*t b 4*h"]]
 
 
 @op(kernel="gru.h", independent="b")
@@ -28,6 +28,7 @@ def gru_layer(
     lengths: Int32[Array, "b"] | None = None,
     *,
     reverse: bool = False,
+    low_memory: bool = False,
 ) -> GruLayer[Array]:
     """One GRU layer in one direction over a batch of sequences.
 
@@ -45,13 +46,15 @@ def gru_layer(
         lengths: The number of steps of each sequence, from 0 to ``t``, in any order; ``t`` if left
             away.
         reverse: From each sequence's own end to its beginning.
+        low_memory: Keep no gates for the gradient, which then computes them again.
 
     Returns: ``output``, 0 beyond the end of a sequence, and the state ``h_n`` after its own last
         step (the initial one if it has none).
     NaN: stays in its own sequence.
     Gradient: for all float arguments.
     Cost: O(Σ lengths · h·(i + h)) time; in memory, beyond the results, the packed weights and two
-        steps (at least 48 rows) of gates; 4·t·b·h numbers are kept where a gradient is needed.
+        steps (at least 48 rows) of gates. Where a gradient is needed 4·t·b·h numbers are kept,
+        or none with ``low_memory``, for a third more time.
     Same as: ``torch.nn.GRU(i, h)``.
     Source: Cho et al. 2014, Learning phrase representations using RNN encoder-decoder, version 3
         (the reset gate is applied behind the product, as in cuDNN).
@@ -60,7 +63,8 @@ def gru_layer(
     array([0.2048, 0.3546])
     """
     weights = (w_ih, w_hh, b_ih, b_hh)
-    return GruLayer(*_steps.forward(_cell, (4,), x, weights, (h_0,), lengths, reverse))
+    made = GruLayer(*_steps.forward(_cell, (4,), x, weights, (h_0,), lengths, reverse))
+    return made._replace(gates=made.gates[:0]) if low_memory else made
 
 
 def _cell(from_x, from_h, h):  # type: ignore[no-untyped-def]
@@ -87,9 +91,11 @@ def gru_layer_grad(
     w_ih: Float[Array, "3*h i"],
     w_hh: Float[Array, "3*h h"],
     output: Float[Array, "t b h"],
-    gates: Float[Array, "t b 4*h"],
     d_output: Float[Array, "t b h"],
     d_h_n: Float[Array, "b h"],
+    gates: Float[Array, "t b 4*h"] | None = None,
+    b_ih: Float[Array, "3*h"] | None = None,
+    b_hh: Float[Array, "3*h"] | None = None,
     h_0: Float[Array, "b h"] | None = None,
     lengths: Int32[Array, "b"] | None = None,
     *,
@@ -107,9 +113,11 @@ def gru_layer_grad(
         w_ih: As given to `gru_layer`.
         w_hh: As given to `gru_layer`.
         output: What `gru_layer` returned.
-        gates: What it kept: ``r, z, n, y_n``.
         d_output: The gradient that arrives at the outputs.
         d_h_n: The gradient that arrives at the final output.
+        gates: What it kept: ``r, z, n, y_n``, or None: then it is computed again.
+        b_ih: As given to `gru_layer`; needed where no gates were kept.
+        b_hh: As given to `gru_layer`; needed where no gates were kept.
         h_0: As given to `gru_layer`.
         lengths: As given to `gru_layer`.
         reverse: As given to `gru_layer`.
@@ -122,7 +130,7 @@ def gru_layer_grad(
 
     >>> one = np.ones((1, 1, 1))
     >>> kept = gru_layer.reference(one, np.ones((3, 1)), np.zeros((3, 1)))
-    >>> given = (kept.output, kept.gates, one, one[0])
+    >>> given = (kept.output, one, one[0], kept.gates)
     >>> gru_layer_grad(one, np.ones((3, 1)), np.zeros((3, 1)), *given).d_x.round(4)
     array([[[-0.0736]]])
     """
@@ -131,7 +139,8 @@ def gru_layer_grad(
     h_before, d_h_0 = np.zeros_like(output), d_h_n.copy()
     for b, t, before in _steps.backwards(steps, lengths, batch, reverse):
         h = _steps.initial(h_0, b, x, units) if before is None else output[before, b]
-        r, z, n, y_n = gates[t, b].reshape(4, units)
+        again = _cell(_steps.sums(w_ih, b_ih, x[t, b]), _steps.sums(w_hh, b_hh, h), h)
+        r, z, n, y_n = (again[-1][0] if gates is None else gates[t, b]).reshape(4, units)
         d_h, h_before[t, b] = d_h_0[b] + d_output[t, b], h
         d_n = d_h * (1 - z) * (1 - n**2)
         d_r, d_z = d_n * y_n * r * (1 - r), d_h * (h - n) * z * (1 - z)
@@ -153,7 +162,12 @@ def _(random, given):  # type: ignore[no-untyped-def]
 
 @gru_layer.gradient
 def _(  # type: ignore[no-untyped-def]
-    x, w_ih, w_hh, h_0, lengths, output, gates, d_output, d_h_n, reverse, needs
-):
-    grad = gru_layer_grad.only(needs)
-    return tuple(grad(x, w_ih, w_hh, output, gates, d_output, d_h_n, h_0, lengths, reverse=reverse))
+    x, w_ih, w_hh, b_ih, b_hh, h_0, lengths, output, gates, d_output, d_h_n, reverse, low_memory,
+    needs
+):  # fmt: skip
+    grads = gru_layer_grad.only(needs)(
+        x, w_ih, w_hh, output, d_output, d_h_n,
+        *((None, b_ih, b_hh) if low_memory else (gates, None, None)), h_0, lengths,
+        reverse=reverse,
+    )  # fmt: skip
+    return tuple(grads)

@@ -15,7 +15,7 @@ class LstmLayer(NamedTuple, Generic[Array]):
     output: Float[Array, "t b h"]
     h_n: Float[Array, "b h"]
     c_n: Float[Array, "b h"]
-    gates: Kept[Float[Array, "t b 4*h"]]
+    gates: Kept[Float[Array, "t-low_memory*t b 4*h"]]
     cells: Kept[Float[Array, "t b h"]]
 
 
@@ -31,6 +31,7 @@ def lstm_layer(
     lengths: Int32[Array, "b"] | None = None,
     *,
     reverse: bool = False,
+    low_memory: bool = False,
 ) -> LstmLayer[Array]:
     """One LSTM layer in one direction over a batch of sequences.
 
@@ -49,13 +50,15 @@ def lstm_layer(
         lengths: The number of steps of each sequence, from 0 to ``t``, in any order; ``t`` if left
             away.
         reverse: From each sequence's own end to its beginning.
+        low_memory: Keep no gates for the gradient, which then computes them again.
 
     Returns: ``output``, 0 beyond the end of a sequence, and the states ``h_n`` and ``c_n`` after
         its own last step (the initial ones if it has none).
     NaN: stays in its own sequence.
     Gradient: for all float arguments.
     Cost: O(Σ lengths · h·(i + h)) time; in memory, beyond the results, the packed weights and two
-        steps (at least 48 rows) of gates; 5·t·b·h numbers are kept where a gradient is needed.
+        steps (at least 48 rows) of gates. Where a gradient is needed 5·t·b·h numbers are kept,
+        or t·b·h with ``low_memory``, for a third more time.
     Same as: ``torch.nn.LSTM(i, h)``.
     Source: Hochreiter & Schmidhuber 1997, Long short-term memory; Gers, Schmidhuber & Cummins 2000
         (forget gate); without peepholes.
@@ -63,10 +66,9 @@ def lstm_layer(
     >>> lstm_layer(np.ones((2, 1, 1)), np.ones((4, 1)), np.zeros((4, 1))).output.ravel().round(4)
     array([0.3696, 0.5694])
     """
-    states = (h_0, c_0)
-    return LstmLayer(
-        *_steps.forward(_cell, (4, 1), x, (w_ih, w_hh, b_ih, b_hh), states, lengths, reverse)
-    )
+    weights, states = (w_ih, w_hh, b_ih, b_hh), (h_0, c_0)
+    made = LstmLayer(*_steps.forward(_cell, (4, 1), x, weights, states, lengths, reverse))
+    return made._replace(gates=made.gates[:0]) if low_memory else made
 
 
 def _cell(from_x, from_h, h, c):  # type: ignore[no-untyped-def]
@@ -94,11 +96,13 @@ def lstm_layer_grad(
     w_ih: Float[Array, "4*h i"],
     w_hh: Float[Array, "4*h h"],
     output: Float[Array, "t b h"],
-    gates: Float[Array, "t b 4*h"],
     cells: Float[Array, "t b h"],
     d_output: Float[Array, "t b h"],
     d_h_n: Float[Array, "b h"],
     d_c_n: Float[Array, "b h"],
+    gates: Float[Array, "t b 4*h"] | None = None,
+    b_ih: Float[Array, "4*h"] | None = None,
+    b_hh: Float[Array, "4*h"] | None = None,
     h_0: Float[Array, "b h"] | None = None,
     c_0: Float[Array, "b h"] | None = None,
     lengths: Int32[Array, "b"] | None = None,
@@ -117,11 +121,13 @@ def lstm_layer_grad(
         w_ih: As given to `lstm_layer`.
         w_hh: As given to `lstm_layer`.
         output: What `lstm_layer` returned.
-        gates: The activated gates that it kept.
         cells: The cells that it kept.
         d_output: The gradient that arrives at the outputs.
         d_h_n: The gradient that arrives at the final output.
         d_c_n: The gradient that arrives at the final cell.
+        gates: The activated gates that it kept, or None: then they are computed again.
+        b_ih: As given to `lstm_layer`; needed where no gates were kept.
+        b_hh: As given to `lstm_layer`; needed where no gates were kept.
         h_0: As given to `lstm_layer`.
         c_0: As given to `lstm_layer`.
         lengths: As given to `lstm_layer`.
@@ -136,18 +142,20 @@ def lstm_layer_grad(
 
     >>> one = np.ones((1, 1, 1))
     >>> kept = lstm_layer.reference(one, np.ones((4, 1)), np.zeros((4, 1)))
-    >>> given = (kept.output, kept.gates, kept.cells, one, one[0], one[0])
+    >>> given = (kept.output, kept.cells, one, one[0], one[0], kept.gates)
     >>> lstm_layer_grad(one, np.ones((4, 1)), np.zeros((4, 1)), *given).d_x.round(4)
     array([[[1.4067]]])
     """
     (steps, batch, _), units = x.shape, w_hh.shape[1]
-    d_z, h_before = np.zeros(gates.shape, x.dtype), np.zeros_like(output)
+    d_z, h_before = np.zeros((steps, batch, 4 * units), x.dtype), np.zeros_like(output)
     d_h_0, d_c_0 = d_h_n.copy(), d_c_n.copy()
     for b, t, before in _steps.backwards(steps, lengths, batch, reverse):
         first = before is None
         c_before = _steps.initial(c_0, b, x, units) if first else cells[before, b]
         h_before[t, b] = _steps.initial(h_0, b, x, units) if first else output[before, b]
-        i, f, g, o = gates[t, b].reshape(4, units)
+        h = h_before[t, b]
+        again = _cell(_steps.sums(w_ih, b_ih, x[t, b]), _steps.sums(w_hh, b_hh, h), h, c_before)
+        i, f, g, o = (again[-1][0] if gates is None else gates[t, b]).reshape(4, units)
         d_h, tanh_c = d_h_0[b] + d_output[t, b], np.tanh(cells[t, b])
         d_c = d_c_0[b] + d_h * o * (1 - tanh_c**2)
         d_z[t, b] = np.concatenate(
@@ -175,11 +183,13 @@ def _(random, given):  # type: ignore[no-untyped-def]
 
 @lstm_layer.gradient
 def _(  # type: ignore[no-untyped-def]
-    x, w_ih, w_hh, h_0, c_0, lengths, output, gates, cells, d_output, d_h_n, d_c_n, reverse, needs
-):
+    x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, lengths, output, gates, cells, d_output, d_h_n, d_c_n,
+    reverse, low_memory, needs
+):  # fmt: skip
     both = {"d_b_ih": "d_b", "d_b_hh": "d_b"}
     grads = lstm_layer_grad.only(tuple(dict.fromkeys(both.get(name, name) for name in needs)))(
-        x, w_ih, w_hh, output, gates, cells, d_output, d_h_n, d_c_n, h_0, c_0, lengths,
+        x, w_ih, w_hh, output, cells, d_output, d_h_n, d_c_n,
+        *((None, b_ih, b_hh) if low_memory else (gates, None, None)), h_0, c_0, lengths,
         reverse=reverse,
     )  # fmt: skip
     return grads.d_x, grads.d_w_ih, grads.d_w_hh, grads.d_b, grads.d_b, grads.d_h_0, grads.d_c_0

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels in raw CUDA style on the CPU: a block is one thread, so sync() is nothing, shared memory
-// is local and blockDim is 1. A kernel must therefore be right for every size of block: it loops
-// over range(n), or from its thread index in steps of the number of threads.
+// is local, and blockDim and warpSize are 1. A kernel must therefore be right for every size of
+// block and warp: it loops over range(n), or from its thread index in steps of the number of
+// threads.
 #pragma once
 #include <cstdint>
+#include <stdexcept>
 
 #include "nativeops/devices/atomic.h"
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/math.h"
 
 #define SHARED alignas(64)
+#define __shared__ SHARED
 #define NATIVEOPS_IVDEP _Pragma("GCC ivdep")
 
 namespace nativeops {
@@ -18,11 +21,41 @@ struct Dim3 {
   unsigned x, y, z;
   constexpr Dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
+using dim3 = Dim3;
 constexpr Dim3 threadIdx{0, 0, 0}, blockDim{1, 1, 1};
+constexpr int warpSize = 1;
 inline thread_local Dim3 blockIdx{0, 0, 0}, gridDim{1, 1, 1};
 
 inline void sync() {}
 inline void __syncthreads() {}
+inline void __syncwarp(unsigned = 0xffffffffu) {}
+
+// The value of another lane of the warp. There is one lane, so a loop over offsets below warpSize
+// never asks; who does has counted on 32 of them, and would sum up wrongly.
+template <class T>
+T value_of_lane(T value, int lane) {
+  if (lane != 0) {
+    throw std::runtime_error(
+        "a warp has one thread on the CPU: shuffle by offsets below warpSize, or call warp_sum");
+  }
+  return value;
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return value_of_lane(value, lane);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int lanes) {
+  return value_of_lane(value, lanes);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T value, unsigned lanes) {
+  return value_of_lane(value, static_cast<int>(lanes));
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, unsigned) {
+  return value;  // as for the first lane of any warp
+}
 
 // Below this many operations a loop is not worth a second thread (Zen4 EPYC, 2026-11).
 constexpr int64_t kGrain = 16384;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <vector>
 
 #include "nativeops/devices/cpu/device.h"
@@ -34,6 +35,11 @@ class Phases {
       const bool alone = there_.load(std::memory_order_relaxed) == 1;
       if (!is_done(phase, alone ? 0 : kPatience)) help(home, phase, body);
     }
+  }
+
+  // To be called once all have left `work`.
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
   }
 
  private:
@@ -68,10 +74,21 @@ class Phases {
     return -1;
   }
 
+  // After a failure the other items count as done all the same: nobody may wait for them for ever.
+  template <class F>
+  void run(int64_t phase, int64_t item, F& body) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    try {
+      body(phase, item);
+    } catch (...) {
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+    }
+  }
+
   template <class F>
   void take(int part, int64_t phase, F& body) {
     int64_t count = 0;
-    for (int64_t item; (item = claim(part, phase)) >= 0; ++count) body(phase, item);
+    for (int64_t item; (item = claim(part, phase)) >= 0; ++count) run(phase, item, body);
     if (count > 0) done_.fetch_add(count, std::memory_order_acq_rel);
   }
 
@@ -83,6 +100,8 @@ class Phases {
   }
 
   const int64_t phases_, items_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
   std::vector<Part> parts_;
   alignas(64) std::atomic<int64_t> done_{0};  // items of all phases together
   std::atomic<int> there_{0};

@@ -51,6 +51,7 @@ void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& b
   dev.parallel(threads, [&](int64_t home) {
     all.work(static_cast<int>(home), [&](int64_t phase, int64_t item) { body(home, phase, item); });
   });
+  all.rethrow();
 }
 
 // The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a
@@ -301,7 +302,8 @@ class Forward {
     T* address = &to(t, b, first);
     if constexpr (std::is_same_v<A, T>) {
       const bool aligned = reinterpret_cast<uintptr_t>(address) % sizeof(V) == 0;
-      if (streams_ && aligned && count >= n && to.stride(2) == 1) return simd::stream(address, value);
+      if (streams_ && aligned && count >= n && to.stride(2) == 1)
+        return simd::stream(address, value);
     }
     store_along(to, address, value, count);
   }

@@ -53,6 +53,7 @@ class Backward {
         from_(from),
         to_(to),
         units_(layer.units()),
+        kept_gates_(Cell::kKept == 0 || from.gates),
         seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
         split_(ceil_div(units_, n), kWidest, dev.num_threads()),
         recurrent_(dev, split_, layer.w_hh),
@@ -64,6 +65,7 @@ class Backward {
 
   void run() {
     start();
+    if (!kept_gates_) recompute();
     const int64_t steps = seq_.frames() * split_.vectors * kGates * units_;
     run_phases(dev_, seq_.steps + 1, split_.panels, steps,
                [&](int64_t home, int64_t phase, int64_t panel) {
@@ -74,22 +76,10 @@ class Backward {
     if (to_.x) input_grad();
     WeightGrad<T> weights(dev_, parts_.data(), row_size(), seq_.frames());
     if (to_.w_ih) {
-      weights.run(to_.w_ih, Cell::kInputPart, units_,
-                  [&](int64_t frame, int64_t first, int64_t count, A* to) {
-                    const auto [step, r] = where(frame);
-                    copy_row(layer_.x, seq_.time(step, r), seq_.item(r), first, count, to);
-                  });
+      weights.run(to_.w_ih, Cell::kInputPart, units_, [&](auto... place) { copy_input(place...); });
     }
     if (to_.w_hh) {
-      weights.run(to_.w_hh, Cell::kStatePart, units_,
-                  [&](int64_t frame, int64_t first, int64_t count, A* to) {
-                    const auto [step, r] = where(frame);
-                    if (step > 0)
-                      return copy_row(from_.y, seq_.time(step - 1, r), seq_.item(r), first, count,
-                                      to);
-                    for (int64_t i = 0; i < count; ++i)
-                      to[i] = initial(layer_.h_0, seq_.item(r), first + i);
-                  });
+      weights.run(to_.w_hh, Cell::kStatePart, units_, [&](auto... place) { copy_state(place...); });
     }
   }
 
@@ -98,7 +88,9 @@ class Backward {
     int64_t step, r;
   };
   int64_t row_size() const { return kParts * units_; }
-  A* parts(int64_t step, int64_t r) { return parts_.data() + seq_.frame(step, r) * row_size(); }
+  A* parts(int64_t step, int64_t r) const {
+    return parts_.data() + seq_.frame(step, r) * row_size();
+  }
   A* direct(int64_t r) { return carried_.data() + r * stride_; }  // what passes by the gates
   A* d_cell(int64_t r) { return carried_.data() + (seq_.batch + r) * stride_; }
   static A initial(In<T, 2> state, int64_t b, int64_t unit) {
@@ -132,6 +124,76 @@ class Backward {
     }
   }
 
+  // Where the forward pass kept no gates they are computed again, into where their gradients will
+  // be: all states are known, so that many frames are one product.
+  void recompute() {
+    constexpr int64_t kRows = 120;
+    const int64_t inputs = layer_.inputs(), width = std::max(inputs, units_);
+    const Split split(ceil_div(units_, n), kWidest / kGates, dev_.num_threads());
+    const GateProducts<Cell, T> input(dev_, split, layer_.w_ih, layer_.b_ih, kRows, kRows);
+    const GateProducts<Cell, T> state(dev_, split, layer_.w_hh, layer_.b_hh, kRows, kRows);
+    const int64_t chunks = ceil_div(seq_.frames(), kRows), sums = kRows * kWidest * n;
+    auto memory = dev_.template workspace<A>(dev_.num_threads() * (kRows * width + 2 * sums));
+    const int64_t steps = seq_.frames() * split.vectors * kGates * (inputs + units_);
+    run_phases(dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
+      const int64_t panel = item % split.panels, first = item / split.panels * kRows;
+      const int64_t count = std::min(kRows, seq_.frames() - first);
+      A* copies = memory.data() + home * (kRows * width + 2 * sums);
+      A* from_x = copies + kRows * width;
+      multiply_frames(input, panel, first, count, inputs, copies, from_x, &Backward::copy_input);
+      multiply_frames(state, panel, first, count, units_, copies, from_x + sums,
+                      &Backward::copy_state);
+      for (int64_t i = 0; i < count; ++i) {
+        for (int u = 0; u < split.count(panel); ++u) {
+          const A* x = from_x + i * input.width(panel) + u * kGates * n;
+          activate(first + i, (split.first(panel) + u) * n, x, x + sums);
+        }
+      }
+    });
+  }
+  using Copy = void (Backward::*)(int64_t frame, int64_t first, int64_t count, A* to) const;
+  void multiply_frames(const GateProducts<Cell, T>& products, int64_t panel, int64_t first,
+                       int64_t count, int64_t depth, A* copies, A* sums, Copy copy) const {
+    const A* rows[120];
+    for (int64_t i = 0; i < count; ++i) {
+      (this->*copy)(first + i, 0, depth, copies + i * depth);
+      rows[i] = copies + i * depth;
+    }
+    products.multiply(panel, rows, count, sums);
+  }
+  void activate(int64_t frame, int64_t unit, const A* from_x, const A* from_h) {
+    const auto [step, r] = where(frame);
+    const int64_t b = seq_.item(r);
+    V x[kGates], h[kGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c = simd::zero<A>();
+    for (int g = 0; g < kGates; ++g) {
+      x[g] = simd::load(from_x + g * n);
+      h[g] = simd::load(from_h + g * n);
+    }
+    if (Cell::kHasCell) c = cell_before(step, r, b, unit);
+    Cell::forward(x, h, simd::zero<A>(), c, kept);
+    A* row = parts(step, r);
+    for (int q = 0; q < Cell::kKept; ++q) {
+      simd::store(row + q * units_ + unit, kept[q], units_ - unit);
+    }
+  }
+  V cell_before(int64_t step, int64_t r, int64_t b, int64_t unit) const {
+    return step > 0 ? load_row(from_.cells, seq_.time(step - 1, r), b, unit)
+                    : load_initial(layer_.c_0, b, unit);
+  }
+
+  // Rows that the weights were multiplied with: columns [first, first + count) of a frame's.
+  void copy_input(int64_t frame, int64_t first, int64_t count, A* to) const {
+    const auto [step, r] = where(frame);
+    copy_row(layer_.x, seq_.time(step, r), seq_.item(r), first, count, to);
+  }
+  void copy_state(int64_t frame, int64_t first, int64_t count, A* to) const {
+    const auto [step, r] = where(frame);
+    if (step > 0) {
+      return copy_row(from_.y, seq_.time(step - 1, r), seq_.item(r), first, count, to);
+    }
+    for (int64_t i = 0; i < count; ++i) to[i] = initial(layer_.h_0, seq_.item(r), first + i);
+  }
+
   // The gradient of the state after a step, from the gates of the next; then that of its gates.
   // Step -1 stands for the initial state.
   void advance(int64_t step, int64_t panel, A* sums) {
@@ -162,9 +224,11 @@ class Backward {
     }
     const int64_t t = seq_.time(step, r), before = step > 0 ? seq_.time(step - 1, r) : 0;
     d_h = d_h + load_row(from_.d_y, t, b, unit);
+    A* row = parts(step, r);
     V kept[Cell::kKept > 0 ? Cell::kKept : 1], part[kParts], d_c = simd::load(d_cell(r) + unit);
     for (int q = 0; q < Cell::kKept; ++q) {
-      kept[q] = load_along(from_.gates, &from_.gates(t, b, q * units_ + unit), count);
+      kept[q] = kept_gates_ ? load_along(from_.gates, &from_.gates(t, b, q * units_ + unit), count)
+                            : simd::load(row + q * units_ + unit, count);
     }
     const V h_before =
         step > 0 ? load_row(from_.y, before, b, unit) : load_initial(layer_.h_0, b, unit);
@@ -178,7 +242,6 @@ class Backward {
         Cell::backward(kept, load_row(from_.y, t, b, unit), h_before, c, c_before, d_h, d_c, part);
     simd::store(direct(r) + unit, past);
     simd::store(d_cell(r) + unit, d_c);
-    A* row = parts(step, r);
     for (int p = 0; p < kParts; ++p) {
       simd::store(row + p * units_ + unit, part[p], count);
       A* sum = bias_.data() + p * stride_ + unit;
@@ -246,6 +309,7 @@ class Backward {
   const Arrived<T>& from_;
   const LayerGrads<T>& to_;
   const int64_t units_;
+  const bool kept_gates_;
   const Sequences seq_;
   const Split split_;
   const ColumnPanels<T> recurrent_;

@@ -18,7 +18,6 @@ namespace nativeops {
 namespace debug {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kWarp = 32;
 
 // Ends the threads of a block that is known to be wrong.
 struct Abandoned {};

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "nativeops/devices/math.h"
 
 #define SHARED alignas(64) static
+#define __shared__ SHARED
 #define NATIVEOPS_UNROLL _Pragma("GCC unroll 8")
 
 namespace nativeops {
@@ -27,6 +29,7 @@ struct Dim3 {
   constexpr Dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
   constexpr int64_t count() const { return int64_t{x} * y * z; }
 };
+using dim3 = Dim3;
 inline thread_local Dim3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0}, blockDim, gridDim;
 
 constexpr int64_t kMaxGrid = 3;  // a loop shape does the rest in the loop of its blocks
@@ -36,12 +39,14 @@ constexpr int kTile = 16;
 constexpr int kContractSide = 8;
 constexpr int64_t kScratchBytes = 48 * 1024;
 
+constexpr int warpSize = 32;
+
 namespace debug {
 
 struct Running {
   std::mutex one_launch;
   BlockState block;
-  Barrier barrier, warp_barrier[kMaxThreads / kWarp];
+  Barrier barrier, warp_barrier[kMaxThreads / warpSize];
   alignas(64) char exchange[kMaxThreads][16];
   void* scratch = nullptr;
 };
@@ -50,6 +55,12 @@ inline thread_local int64_t passed, warp_passed;
 
 inline int thread_index() {
   return static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+}
+
+inline void check_whole_warp(unsigned mask) {
+  if (mask != 0xffffffffu) {
+    throw std::runtime_error("part of a warp: this device knows the mask 0xffffffff only");
+  }
 }
 
 template <class F>
@@ -74,8 +85,8 @@ void run_block(const F& kernel, Dim3 index, Dim3 block, Dim3 grid) {
   const int n = static_cast<int>(block.count());
   running.block.begin(index.x + int64_t{grid.x} * (index.y + int64_t{grid.y} * index.z), n);
   running.barrier.begin(0, n);
-  for (int first = 0; first < n; first += kWarp) {
-    running.warp_barrier[first / kWarp].begin(first, min2(kWarp, n - first));
+  for (int first = 0; first < n; first += warpSize) {
+    running.warp_barrier[first / warpSize].begin(first, min2(warpSize, n - first));
   }
   std::vector<std::thread> threads;
   for (int i = 0; i < n; ++i) {
@@ -98,18 +109,57 @@ inline void __syncthreads(const char* file = __builtin_FILE(), int line = __buil
   sync(file, line);
 }
 
+inline void __syncwarp(unsigned mask = 0xffffffffu, const char* file = __builtin_FILE(),
+                       int line = __builtin_LINE()) {
+  debug::check_whole_warp(mask);
+  const int me = debug::thread_index();
+  debug::running.warp_barrier[me / warpSize].wait(debug::running.block, me, debug::warp_passed,
+                                                  file, line);
+}
+
+// The value of the thread of the same warp with that lane; outside of the warp, the own value.
 template <class T>
-T warp_exchange(T value, int mask, const char* file = __builtin_FILE(),
-                int line = __builtin_LINE()) {
+T value_of_lane(unsigned mask, T value, int lane, const char* file, int line) {
   static_assert(sizeof(T) <= 16, "a warp exchanges numbers");
   debug::Running& r = debug::running;
   const int me = debug::thread_index();
-  debug::Barrier& barrier = r.warp_barrier[me / debug::kWarp];
+  const int other = lane < 0 || lane >= warpSize ? me : me / warpSize * warpSize + lane;
+  if (other >= r.block.n_threads) {
+    throw std::runtime_error("thread " + std::to_string(me) + " reads from thread " +
+                             std::to_string(other) + " of its warp, which the block lacks");
+  }
   memcpy(r.exchange[me], &value, sizeof(T));
-  barrier.wait(r.block, me, debug::warp_passed, file, line);
-  memcpy(&value, r.exchange[me ^ mask], sizeof(T));
-  barrier.wait(r.block, me, debug::warp_passed, file, line);
+  __syncwarp(mask, file, line);
+  memcpy(&value, r.exchange[other], sizeof(T));
+  __syncwarp(mask, file, line);
   return value;
+}
+template <class T>
+T __shfl_sync(unsigned mask, T value, int lane, const char* file = __builtin_FILE(),
+              int line = __builtin_LINE()) {
+  return value_of_lane(mask, value, lane & (warpSize - 1), file, line);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  return value_of_lane(mask, value, (debug::thread_index() % warpSize) ^ lanes, file, line);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned lanes, const char* file = __builtin_FILE(),
+                   int line = __builtin_LINE()) {
+  const int lane = debug::thread_index() % warpSize + static_cast<int>(lanes);
+  return value_of_lane(mask, value, lane, file, line);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned lanes, const char* file = __builtin_FILE(),
+                 int line = __builtin_LINE()) {
+  const int lane = debug::thread_index() % warpSize - static_cast<int>(lanes);
+  return value_of_lane(mask, value, lane, file, line);
+}
+template <class T>
+T warp_exchange(T value, int mask, const char* file = __builtin_FILE(),
+                int line = __builtin_LINE()) {
+  return __shfl_xor_sync(0xffffffffu, value, mask, file, line);
 }
 
 inline void* shared_scratch() { return debug::running.scratch; }

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the layers for `flax.linen` and `flax.nnx` share: Flax's conventions as a call of an op."""
+
+import warnings
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from nativeops.layers.convert import Kind, Weights
+from nativeops.ops.gru import gru_layer
+from nativeops.ops.lstm import lstm_layer
+from nativeops.ops.rnn import rnn_layer
+
+_KINDS: dict[str, Kind] = {
+    "SimpleCell": "rnn",
+    "GRUCell": "gru",
+    "LSTMCell": "lstm",
+    "OptimizedLSTMCell": "lstm",
+}
+
+
+class Wanted(NamedTuple):
+    """What a caller says beside the arrays; None stands for what the layer was made with."""
+
+    return_carry: bool | None
+    time_major: bool | None
+    reverse: bool | None
+    keep_order: bool | None
+
+    def of(self, layer: Any) -> "Wanted":
+        """The same with the layer's own settings in place of None."""
+        pairs = zip(self._fields, self, strict=True)
+        return Wanted(*(getattr(layer, name) if own is None else own for name, own in pairs))
+
+
+def kind_of(cell: Any) -> Kind:
+    """Which of the ops computes a cell that `unfused` has no objection to."""
+    return _KINDS[type(cell).__name__]
+
+
+def unfused(cell: Any, module: Any) -> str:
+    """Why Flax must compute a cell itself; empty where an op does."""
+    name = type(cell).__name__
+    if name not in _KINDS or type(cell) is not getattr(module, name):
+        return f"its cell is `{name}`"
+    activations = (jnp.tanh, jax.nn.relu) if name == "SimpleCell" else (jnp.tanh,)
+    if cell.activation_fn not in activations:
+        return f"`activation_fn` of its cell is {cell.activation_fn}"
+    if getattr(cell, "gate_fn", jax.nn.sigmoid) is not jax.nn.sigmoid:
+        return f"`gate_fn` of its cell is {cell.gate_fn}"
+    if getattr(cell, "residual", False):
+        return "its cell is residual"
+    return ""
+
+
+def warn(why: str) -> None:
+    """Say that Flax computes a layer itself."""
+    text = f"A layer `RNN` of nativeops is computed by Flax's own scan, because {why}."
+    warnings.warn(text, stacklevel=3)
+
+
+def run(
+    cell: Any, weights: Weights, inputs: Any, carry: Any, seq_lengths: Any, wanted: Wanted
+) -> Any:
+    """What a layer returns: the outputs, or the last carry and the outputs."""
+    dtype = jnp.dtype(cell.dtype or jnp.result_type(inputs, *weights))
+    batch = inputs.shape[1:-1] if wanted.time_major else inputs.shape[:-2]
+    lstm = kind_of(cell) == "lstm"
+    states = carry[::-1] if lstm else (carry,)  # Flax has the cell before the output
+    made = jnp.result_type(dtype, *states)
+    x = inputs if wanted.time_major else jnp.moveaxis(inputs, -2, 0)
+    x = _flat(x, 1, dtype)
+    states = [_flat(jnp.broadcast_to(s, (*batch, s.shape[-1])), 0, dtype) for s in states]
+    lengths = None if seq_lengths is None else _lengths(seq_lengths, batch)
+    weights = Weights(*(w.astype(dtype) for w in weights))
+    outputs, *states = _layer(cell, x, weights, states, lengths, bool(wanted.reverse))
+    if wanted.reverse and not wanted.keep_order:
+        outputs = _reversed(outputs, lengths)
+    outputs = outputs.reshape(len(outputs), *batch, outputs.shape[-1]).astype(made)
+    outputs = outputs if wanted.time_major else jnp.moveaxis(outputs, 0, -2)
+    states = [state.reshape(*batch, state.shape[-1]).astype(made) for state in states]
+    if not wanted.return_carry:
+        return outputs
+    return (tuple(states[::-1]) if lstm else states[0]), outputs
+
+
+def _layer(cell: Any, x: Any, w: Weights, states: Any, lengths: Any, reverse: bool) -> Any:
+    kind = kind_of(cell)
+    if kind == "lstm":
+        return lstm_layer(x, *w, *states, lengths, reverse=reverse)[:3]
+    if kind == "gru":
+        return gru_layer(x, *w, *states, lengths, reverse=reverse)[:2]
+    activation = "relu" if cell.activation_fn is jax.nn.relu else "tanh"
+    return rnn_layer(x, *w, *states, lengths, activation=activation, reverse=reverse)[:2]
+
+
+def _flat(array: Any, first: int, dtype: Any) -> Any:
+    """The array with one axis for all of the batch, which begins at axis `first`."""
+    sizes = array.shape
+    flat = (*sizes[:first], prod(sizes[first:-1]), sizes[-1])
+    return jnp.asarray(array, dtype).reshape(flat)
+
+
+def _lengths(seq_lengths: Any, batch: tuple[int, ...]) -> Any:
+    lengths = jnp.broadcast_to(jnp.asarray(seq_lengths), batch).reshape(-1)
+    # The op refuses lengths that are no integers.
+    is_integer = jnp.issubdtype(lengths.dtype, jnp.integer)
+    return lengths.astype(jnp.int32) if is_integer else lengths
+
+
+def _reversed(outputs: Any, lengths: Any) -> Any:
+    """Each sequence from its own end to its beginning; what lies beyond the end stays there."""
+    if lengths is None:
+        return jnp.flip(outputs, 0)
+    time = jnp.arange(len(outputs))[:, None]
+    index = jnp.where(time < lengths, lengths - 1 - time, time)
+    return jnp.take_along_axis(outputs, index[:, :, None], axis=0)

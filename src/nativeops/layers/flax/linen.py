@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A drop-in for `flax.linen.RNN`."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from nativeops.layers.convert import from_flax
+from nativeops.layers.flax import _sequence
+from nativeops.layers.flax._sequence import Wanted
+
+
+class RNN(nn.RNN):  # type: ignore[misc]
+    """`flax.linen.RNN`, computed by `nativeops.lstm_layer`, `gru_layer` or `rnn_layer`.
+
+    Cells, parameters, arguments and results are Flax's, with two exceptions: outputs beyond
+    ``seq_lengths`` are 0, where Flax goes on computing with the padding; and a sequence of length
+    0 ends with its initial carry. ``unroll`` and ``split_rngs`` change nothing.
+
+    The cell may be an `LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell` with its default
+    activations (`SimpleCell` also with relu). With any other, or with ``variable_axes``, Flax's own
+    scan computes the layer, and a warning says so.
+    """
+
+    @nn.nowrap
+    def unfused(self) -> str:
+        """Why Flax's own scan computes this layer; empty where the fused op does."""
+        if self.variable_axes or self.variable_broadcast != "params" or self.variable_carry:
+            return "the collections of its variables are lifted in another way than by default"
+        return _sequence.unfused(self.cell, nn)
+
+    def __call__(
+        self,
+        inputs: Any,
+        *,
+        initial_carry: Any = None,
+        init_key: Any = None,
+        seq_lengths: Any = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reverse: bool | None = None,
+        keep_order: bool | None = None,
+    ) -> Any:
+        """Apply the layer to a batch of sequences; see `flax.linen.RNN`."""
+        wanted = Wanted(return_carry, time_major, reverse, keep_order)
+        why = self.unfused()
+        if why:
+            _sequence.warn(why)
+        params = {} if why or self.is_initializing() else self.cell.variables.get("params")
+        if not params:  # Flax makes them, or says that they are missing
+            return super().__call__(
+                inputs,
+                initial_carry=initial_carry,
+                init_key=init_key,
+                seq_lengths=seq_lengths,
+                **wanted._asdict(),
+            )
+        wanted = wanted.of(self)
+        if initial_carry is None:
+            key = jax.random.key(0) if init_key is None else init_key
+            sizes = inputs.shape[1:] if wanted.time_major else (*inputs.shape[:-2], inputs.shape[-1])
+            initial_carry = self.cell.initialize_carry(key, sizes)
+        weights = from_flax(_sequence.kind_of(self.cell), params)
+        return _sequence.run(self.cell, weights, inputs, initial_carry, seq_lengths, wanted)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A drop-in for `flax.nnx.RNN`."""
+
+import inspect
+from typing import Any
+
+from flax import nnx
+
+from nativeops.layers.convert import Kind, Weights, from_flax
+from nativeops.layers.flax import _sequence
+from nativeops.layers.flax._sequence import Wanted
+
+
+class RNN(nnx.RNN):  # type: ignore[misc]
+    """`flax.nnx.RNN`, computed by `nativeops.lstm_layer`, `gru_layer` or `rnn_layer`.
+
+    Cells, state, arguments and results are Flax's, with two exceptions: outputs beyond
+    ``seq_lengths`` are 0, where Flax goes on computing with the padding; and a sequence of length
+    0 ends with its initial carry. ``unroll`` changes nothing.
+
+    The cell may be an `LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell` with its default
+    activations (`SimpleCell` also with relu). With any other, or with ``state_axes``, Flax's own
+    scan computes the layer, and a warning says so.
+    """
+
+    def unfused(self) -> str:
+        """Why Flax's own scan computes this layer; empty where the fused op does."""
+        if self.state_axes != nnx.StateAxes({...: nnx.Carry}):
+            return "it has `state_axes`"
+        why = _sequence.unfused(self.cell, nnx)
+        if not why and self.cell.promote_dtype is not _default_promote(type(self.cell)):
+            return "`promote_dtype` of its cell is not Flax's own"
+        return why
+
+    def __call__(
+        self,
+        inputs: Any,
+        *,
+        initial_carry: Any = None,
+        seq_lengths: Any = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reverse: bool | None = None,
+        keep_order: bool | None = None,
+        rngs: Any = None,
+    ) -> Any:
+        """Apply the layer to a batch of sequences; see `flax.nnx.RNN`."""
+        wanted = Wanted(return_carry, time_major, reverse, keep_order)
+        why = self.unfused()
+        if why:
+            _sequence.warn(why)
+            return super().__call__(
+                inputs,
+                initial_carry=initial_carry,
+                seq_lengths=seq_lengths,
+                rngs=rngs,
+                **wanted._asdict(),
+            )
+        wanted = wanted.of(self)
+        if initial_carry is None:
+            sizes = inputs.shape[1:] if wanted.time_major else (*inputs.shape[:-2], inputs.shape[-1])
+            initial_carry = self.cell.initialize_carry(sizes, self._stream(rngs))
+        weights = _weights(self.cell, _sequence.kind_of(self.cell))
+        return _sequence.run(self.cell, weights, inputs, initial_carry, seq_lengths, wanted)
+
+    def _stream(self, rngs: Any) -> Any:
+        """The random numbers of the initial carry, taken as Flax takes them."""
+        rngs = self.rngs if rngs is None else rngs
+        return rngs.carry.fork() if isinstance(rngs, nnx.Rngs) else rngs
+
+
+def _default_promote(cell: Any) -> Any:
+    return inspect.signature(cell.__init__).parameters["promote_dtype"].default
+
+
+def _weights(cell: Any, kind: Kind) -> Weights:
+    denses = {
+        name.removesuffix("_"): dense  # `if` is a word of Python
+        for name, dense in vars(cell).items()
+        if isinstance(dense, nnx.Linear)
+    }
+    params = {
+        name: {"kernel": dense.kernel[...]}
+        | ({} if dense.bias is None else {"bias": dense.bias[...]})
+        for name, dense in denses.items()
+    }
+    return from_flax(kind, params)
