@@ -35,12 +35,14 @@ class Op(Generic[F]):
         kernel: Path,
         autocast: str,
         independent: Sequence[str] = (),
+        carries: str = "",
     ) -> None:
         self.reference = reference
         self.signature = signature
         self.kernel = kernel
         self.autocast = autocast
         self.independent = tuple(independent)  # axes along which parts may be computed apart
+        self.carries = carries  # the axis whose every step rounds to the result's dtype
         self.name = self.__name__ = signature.op
         self.__module__ = reference.__module__
         self.__qualname__ = reference.__qualname__

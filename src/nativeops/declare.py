@@ -96,6 +96,7 @@ def op(
     kernel: str,
     autocast: Literal["float32", "keep"] = "float32",
     independent: str = "",
+    carries: str = "",
     reuse: Mapping[str, str] | None = None,
 ) -> "Callable[[F], Op[F]]":
     """Declare an op: the function's annotations are its signature, its body the NumPy reference.
@@ -109,16 +110,21 @@ def op(
             always are.
         reuse: Results that may take over the memory of an input, as ``{"h": "z"}``: the kernel is
             right where both are the same array. It happens where nobody needs the input any more.
+        carries: A named axis along which a result is carried from step to step in its own dtype,
+            so that in half precision every step rounds.
     """
 
     def declare(reference: F) -> "Op[F]":
         source = Path(inspect.getfile(reference)).resolve()
         signature, apart = _with_reuse(read(reference), reuse or {}), independent.split()
         _check_independent(signature, apart)
+        if carries and not any(axis.name == carries for s in signature.outputs for axis in s.axes):
+            raise TypeError(f"{signature.op}: no result has the axis `{carries}`")
         if not signature.op.isascii():  # TensorFlow ends the process at such a name
             raise TypeError(f"{signature.op}: the name of an op must be ASCII")
         folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
-        declared = Op(reference, signature, _normal(folder / kernel), autocast, apart)
+        where = _normal(folder / kernel)
+        declared = Op(reference, signature, where, autocast, apart, carries)
         register(declared)
         return declared
 

@@ -33,7 +33,8 @@ void pool_grad(Device& dev, In<T, 4> x, In<T, 3> d_out, In<I, 2> lengths, In<T, 
   if (d_x) {
     for_each(dev, d_x, [=] KERNEL(int64_t n, int64_t b, int64_t t, int64_t d) {
       const A factor = weight ? A(weight(n, t)) : A(1);
-      d_x(n, b, t, d) = t < steps_of(lengths, n, b, x.size(2)) ? T(A(d_out(n, b, d)) * factor) : T(0);
+      d_x(n, b, t, d) =
+          t < steps_of(lengths, n, b, x.size(2)) ? T(A(d_out(n, b, d)) * factor) : T(0);
     });
   }
   if (d_weight) {
@@ -64,7 +65,8 @@ template <class T>
 void project_grad(Device& dev, In<T, 2> d_out, In<T, 3>, Out<T, 2> d_x, Out<T, 2> d_bias,
                   Out<T, 3> d_matrix) {
   if (d_x) for_each(dev, d_x, [=] KERNEL(int64_t n, int64_t d) { d_x(n, d) = d_out(n, d); });
-  if (d_bias) for_each(dev, d_bias, [=] KERNEL(int64_t n, int64_t d) { d_bias(n, d) = d_out(n, d); });
+  if (d_bias)
+    for_each(dev, d_bias, [=] KERNEL(int64_t n, int64_t d) { d_bias(n, d) = d_out(n, d); });
   if (d_matrix) {
     for_each(dev, d_matrix,
              [=] KERNEL(int64_t n, int64_t d, int64_t k) { d_matrix(n, d, k) = d_out(n, d); });
@@ -74,7 +76,8 @@ void project_grad(Device& dev, In<T, 2> d_out, In<T, 3>, Out<T, 2> d_x, Out<T, 2
 // out[n,m] = x[n] · y[m]
 template <class T>
 void outer(Device& dev, In<T, 1> x, In<T, 1> y, Out<T, 2> out) {
-  for_each(dev, out, [=] KERNEL(int64_t n, int64_t m) { out(n, m) = T(Accum<T>(x(n)) * Accum<T>(y(m))); });
+  for_each(dev, out,
+           [=] KERNEL(int64_t n, int64_t m) { out(n, m) = T(Accum<T>(x(n)) * Accum<T>(y(m))); });
 }
 
 }  // namespace nativeops

@@ -79,6 +79,29 @@ void cuda_style(Device& dev, Out<T, 3> out, Out<int64_t, 1> total) {
   });
 }
 
+// In the words of CUDA alone.
+template <class T>
+void cuda_text(Device& dev, In<T, 3> x, Out<T, 3> out) {
+  const int n = static_cast<int>(out.size(2));
+  launch(dev, dim3(4), dim3(64), [=] KERNEL() {
+    __shared__ T part[32];
+    T own = 0;
+    int idx = threadIdx.x + blockDim.x * blockIdx.x;
+    while (idx < n) {
+      own += x(0, 0, idx);
+      idx += gridDim.x * blockDim.x;
+    }
+    for (int offset = warpSize / 2; offset > 0; offset /= 2) {
+      own += __shfl_down_sync(0xffffffff, own, offset);
+    }
+    own += __shfl_xor_sync(0xffffffff, own, 1) + __shfl_up_sync(0xffffffff, own, 1);
+    if (threadIdx.x % warpSize == 0) part[threadIdx.x / warpSize] = own;
+    __syncthreads();
+    __syncwarp();
+    if (threadIdx.x == 0) atomicAdd(&out(0, 0, 0), __shfl_sync(0xffffffff, part[0], 0));
+  });
+}
+
 template <class T>
 void everything(Device& dev, const NativeopsCall* call) {
   const In<T, 3> x = input<T, 3>(call, 0), y = input<T, 3>(call, 1);
@@ -87,6 +110,7 @@ void everything(Device& dev, const NativeopsCall* call) {
   if constexpr (sizeof(T) != 2) {  // these see 16-bit numbers as float
     products<T>(dev, x, y, out);
     teams<T>(dev, x, out);
+    cuda_text<T>(dev, x, out);
     cuda_style<T>(dev, out, output<int64_t, 1>(call, 2));
   }
   tiles<T>(dev, x, out);

@@ -2,6 +2,7 @@
 """Peak memory of one call in this process, which should be a fresh one."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from nativeops.bench.case import Bench, Size
@@ -17,7 +18,11 @@ def peak_growth(bench: Bench, rival_name: str, size: Size) -> int:
     """
     rival = bench.rival(rival_name)
     rival.prepare(*bench.arrays({axis: min(length, 8) for axis, length in size.items()}))()
-    call = rival.prepare(*bench.arrays(size))
+    return growth(rival.prepare(*bench.arrays(size)))
+
+
+def growth(call: Callable[[], object]) -> int:
+    """Bytes at the peak of a call beyond what the process held before, its result included."""
     before = _forget_peak()
     result = call()
     peak = _status("VmHWM")

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nativeops/bindings/numpy.h"
 
-#include <cstring>
-
 namespace nativeops::numpy {
 
 Numpy numpy;
@@ -35,53 +33,23 @@ bool dtype_of(const char* format, Py_ssize_t size, NativeopsDtype& dtype) {
   }
 }
 
-// Arguments of one call, read from Python; `fits` is false where the slow path must explain.
-struct Arguments {
-  NativeopsTensor inputs[NATIVEOPS_MAX_ARRAYS];
+// The inputs of one call.
+struct Inputs {
+  NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS];
   Held held[NATIVEOPS_MAX_ARRAYS];
-  NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
 };
 
-// `found` counts the keywords that are known.
-bool read_attributes(const core::Op& op, PyObject* kwargs, Arguments& arguments,
-                     Py_ssize_t& found) {
-  for (size_t i = 0; i < op.attributes.size(); ++i) {
-    const core::Attribute& spec = op.attributes[i];
-    PyObject* value = kwargs ? PyDict_GetItemString(kwargs, spec.name.c_str()) : nullptr;
-    if (value == nullptr) {
-      if (spec.required) return false;
-      arguments.attributes[i] = spec.fallback;
-      continue;
-    }
-    ++found;
-    if (!read_attribute(spec, value, arguments.attributes[i])) return false;
-  }
-  return true;
-}
-
-// An optional input behind the positional ones: by its name, or None.
-PyObject* named(const core::Array& spec, PyObject* kwargs, Py_ssize_t& found) {
-  PyObject* value = kwargs ? PyDict_GetItemString(kwargs, spec.name.c_str()) : nullptr;
-  found += value != nullptr;
-  return value ? value : Py_None;
-}
-
-bool read_arguments(const core::Op& op, PyObject* args, PyObject* kwargs, Arguments& arguments) {
-  const auto n = static_cast<Py_ssize_t>(op.inputs.size()), given = PyTuple_Size(args);
-  Py_ssize_t found = 0;
-  if (given > n || given < static_cast<Py_ssize_t>(op.required)) return false;
-  if (!read_attributes(op, kwargs, arguments, found)) return false;
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    const core::Array& spec = op.inputs[i];
-    PyObject* array = i < given ? PyTuple_GetItem(args, i) : named(spec, kwargs, found);
-    if (array == Py_None && spec.optional) {
-      arguments.inputs[i] = core::absent(spec);
+bool hold(const core::Op& op, const entry::Request& request, Inputs& inputs) {
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    PyObject* array = request.arrays[i];
+    if (array == nullptr) {
+      inputs.tensors[i] = core::absent(op.inputs[i]);
       continue;
     }
     if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != numpy.array_type) return false;
-    if (!arguments.held[i].hold(array, false, arguments.inputs[i])) return false;
+    if (!inputs.held[i].hold(array, false, inputs.tensors[i])) return false;
   }
-  return kwargs == nullptr || PyDict_Size(kwargs) == found;
+  return true;
 }
 
 PyObject* new_array(int dtype, int rank, const int64_t* shape) {
@@ -107,9 +75,9 @@ struct Made {
   }
 };
 
-bool make(const core::Op& op, core::Solution& solution, int i, Made& made) {
+bool make(core::Solution& solution, int i, bool wanted, Made& made) {
   NativeopsTensor& tensor = made.tensors[i];
-  if (op.always >> i & 1) {
+  if (wanted) {
     PyObject* array = new_array(solution.dtype[i], solution.rank[i], solution.shape[i]);
     if (!array) return false;
     made.arrays[made.n++] = array;
@@ -123,35 +91,21 @@ bool make(const core::Op& op, core::Solution& solution, int i, Made& made) {
   return true;
 }
 
-// The array, or the NamedTuple that the op declares.
-PyObject* collect(PyObject* op, const Made& made) {
-  PyObject* type = PyObject_GetAttr(op, numpy.result);
-  if (!type) return nullptr;
-  PyObject* result = nullptr;
-  if (type == Py_None) {
-    result = Py_NewRef(made.arrays[0]);
-  } else if (PyObject* fields = PyTuple_New(made.n)) {
-    for (int i = 0; i < made.n; ++i) PyTuple_SetItem(fields, i, Py_NewRef(made.arrays[i]));
-    result = PyObject_CallObject(type, fields);
-    Py_DECREF(fields);
-  }
-  Py_DECREF(type);
-  return result;
-}
-
 // What the caller gets, or null where the slow path must take over.
-PyObject* compute(PyObject* owner, const core::Op& op, Arguments& arguments) {
+PyObject* compute(PyObject* owner, const core::Op& op, const entry::Request& request) {
+  Inputs inputs;
   core::Solution solution;
-  if (!core::solve(op, arguments.inputs, arguments.attributes, solution)) return nullptr;
+  if (!hold(op, request, inputs)) return nullptr;
+  if (!core::solve(op, inputs.tensors, request.attributes, solution)) return nullptr;
   if (!op.kernels[0][solution.combination]) return nullptr;
   Made made;
   for (int i = 0; i < static_cast<int>(op.outputs.size()); ++i)
-    if (!make(op, solution, i, made)) return nullptr;
+    if (!make(solution, i, request.want >> i & 1, made)) return nullptr;
   PyThreadState* state = PyEval_SaveThread();
-  const core::Status status = core::run(op, solution, arguments.inputs, made.tensors,
-                                        arguments.attributes, {kNativeopsCpu, 0, nullptr});
+  const core::Status status = core::run(op, solution, inputs.tensors, made.tensors,
+                                        request.attributes, {kNativeopsCpu, 0, nullptr});
   PyEval_RestoreThread(state);
-  return status == core::Status::ok ? collect(owner, made) : nullptr;
+  return status == core::Status::ok ? entry::collect(owner, made.arrays, made.n) : nullptr;
 }
 
 }  // namespace
@@ -178,50 +132,16 @@ bool Held::hold(PyObject* array, bool writable, NativeopsTensor& tensor) {
   return true;
 }
 
-bool read_attribute(const core::Attribute& spec, PyObject* value, NativeopsAttribute& out) {
-  switch (spec.type) {
-    case core::AttributeType::integer:
-      if (!PyLong_CheckExact(value)) return false;
-      out.integer = PyLong_AsLongLong(value);
-      break;
-    case core::AttributeType::boolean:
-      if (value != Py_True && value != Py_False) return false;
-      out.integer = value == Py_True;
-      return true;
-    case core::AttributeType::real:
-      if (!PyFloat_CheckExact(value) && !PyLong_CheckExact(value)) return false;
-      out.real = PyFloat_AsDouble(value);
-      break;
-    case core::AttributeType::choice: {
-      const char* word = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, nullptr) : nullptr;
-      for (size_t i = 0; word && i < spec.choices.size(); ++i)
-        if (spec.choices[i] == word) return out.integer = static_cast<int64_t>(i), true;
-      return false;
-    }
-  }
-  if (PyErr_Occurred()) return false;
-  const double number =
-      spec.type == core::AttributeType::real ? out.real : static_cast<double>(out.integer);
-  return number >= spec.low && number <= spec.high;
-}
-
 PyObject* fast(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (n != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
     PyErr_SetString(PyExc_TypeError, "fast(op, args, kwargs)");
     return nullptr;
   }
-  PyObject* id = PyObject_GetAttr(args[0], numpy.id);
-  if (!id) return nullptr;
-  const long number = PyLong_AsLong(id);
-  Py_DECREF(id);
-  if (number >= 0) {
-    Arguments arguments;
-    const core::Op& op = core::op_at(static_cast<int>(number));
-    PyObject* kwargs = PyDict_Size(args[2]) ? args[2] : nullptr;
-    if (read_arguments(op, args[1], kwargs, arguments))
-      if (PyObject* result = compute(args[0], op, arguments)) return result;
-    PyErr_Clear();  // the slow path meets the same problem and explains it
-  }
+  entry::Request request;
+  const core::Op* op = entry::op_of(args[0]);
+  if (op && entry::read(*op, args[1], args[2], request))
+    if (PyObject* result = compute(args[0], *op, request)) return result;
+  if (!entry::forget_error()) return nullptr;
   return PyObject_CallFunctionObjArgs(numpy.slow, args[0], args[1], args[2], nullptr);
 }
 

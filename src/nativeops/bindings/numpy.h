@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NumPy arrays as the core's tensors, through the buffer protocol.
 #pragma once
-#ifndef Py_LIMITED_API
-#define Py_LIMITED_API 0x030B0000
-#endif
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include "nativeops/bindings/core.h"
+#include "nativeops/bindings/entry.h"
 
 namespace nativeops::numpy {
 
@@ -15,9 +9,8 @@ namespace nativeops::numpy {
 struct Numpy {
   PyObject* array_type = nullptr;
   PyObject* empty = nullptr;
-  PyObject* dtypes[core::kDtypeCount] = {};   // null for those that NumPy itself lacks
-  PyObject* slow = nullptr;                   // called for whatever the fast path does not take
-  PyObject *id = nullptr, *result = nullptr;  // the names of Op.id and Op.result
+  PyObject* dtypes[core::kDtypeCount] = {};  // null for those that NumPy itself lacks
+  PyObject* slow = nullptr;                  // called for whatever the fast path does not take
 };
 extern Numpy numpy;
 
@@ -42,8 +35,5 @@ class Held {
 
 // fast(op, args, kwargs): arrays that fit are computed at once; else `slow(op, args, kwargs)`.
 PyObject* fast(PyObject* self, PyObject* const* args, Py_ssize_t n);
-
-// An attribute as the core wants it; false if it does not fit.
-bool read_attribute(const core::Attribute& spec, PyObject* value, NativeopsAttribute& out);
 
 }  // namespace nativeops::numpy

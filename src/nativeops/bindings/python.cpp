@@ -6,6 +6,7 @@
 #include "nativeops/bindings/numpy.h"
 #include "nativeops/bindings/tensorflow_python.h"
 #include "nativeops/bindings/torch.h"
+#include "nativeops/bindings/torch_python.h"
 #include "nativeops/bindings/xla.h"
 #include "nativeops/devices/cpu/pool.h"
 
@@ -61,7 +62,7 @@ core::Attribute read_attribute_spec(PyObject* item) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(field(6)); ++i)
     out.choices.emplace_back(PyUnicode_AsUTF8AndSize(PyTuple_GetItem(field(6), i), nullptr));
   out.slot = static_cast<int>(PyLong_AsLong(field(7)));
-  if (!out.required) numpy::read_attribute(out, field(3), out.fallback);
+  if (!out.required) entry::read_attribute(out, field(3), out.fallback);
   return out;
 }
 
@@ -97,8 +98,6 @@ PyObject* connect_numpy(PyObject*, PyObject* args) {
   numpy.array_type = Py_NewRef(type);
   numpy.empty = Py_NewRef(empty);
   numpy.slow = Py_NewRef(slow);
-  numpy.id = PyUnicode_InternFromString("id");
-  numpy.result = PyUnicode_InternFromString("result");
   for (int i = 0; i < core::kDtypeCount; ++i) {
     PyObject* dtype = PyTuple_GetItem(dtypes, i);
     numpy.dtypes[i] = dtype == Py_None ? nullptr : Py_NewRef(dtype);
@@ -135,7 +134,7 @@ PyObject* run(PyObject*, PyObject* args) {
       return nullptr;
   }
   for (size_t i = 0; i < op.attributes.size(); ++i)
-    if (!numpy::read_attribute(op.attributes[i], PyTuple_GetItem(attributes, i), values[i]))
+    if (!entry::read_attribute(op.attributes[i], PyTuple_GetItem(attributes, i), values[i]))
       return PyErr_Format(PyExc_TypeError, "attribute %zu does not fit", i);
   core::Solution solution;
   if (!core::solve(op, tensors, values, solution))
@@ -255,6 +254,10 @@ PyMethodDef methods[] = {
     {"get_num_threads", get_num_threads, METH_NOARGS, nullptr},
     {"connect_torch", connect_torch, METH_VARARGS, nullptr},
     {"implement_torch", implement_torch, METH_VARARGS, nullptr},
+    {"torch_state", torch::state, METH_O, nullptr},
+    {"connect_direct_torch", torch::connect_direct, METH_VARARGS, nullptr},
+    {"direct_torch", function(torch::direct), METH_FASTCALL, nullptr},
+    {"direct_torch_values", function(torch::values), METH_FASTCALL, nullptr},
     {"xla_handler", xla_handler, METH_O, nullptr},
     {"connect_tensorflow", tensorflow::connect_python, METH_VARARGS, nullptr},
     {"implement_tensorflow", tensorflow::implement_python, METH_VARARGS, nullptr},

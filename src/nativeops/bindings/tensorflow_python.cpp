@@ -108,7 +108,7 @@ PyObject* infer_python(PyObject*, PyObject* args) {
   for (size_t i = 0; i < op.inputs.size(); ++i)
     fits &= read_shape(PyTuple_GetItem(shapes, static_cast<Py_ssize_t>(i)), inputs[i]);
   for (size_t i = 0; i < op.attributes.size(); ++i)
-    fits &= numpy::read_attribute(
+    fits &= entry::read_attribute(
         op.attributes[i], PyTuple_GetItem(values, static_cast<Py_ssize_t>(i)), attributes[i]);
   if (PyErr_Occurred()) return nullptr;
   if (!fits || !infer(op, inputs, attributes, outputs)) Py_RETURN_NONE;

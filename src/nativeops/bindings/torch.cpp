@@ -11,14 +11,12 @@
 #include <string>
 #include <utility>
 
-#include "nativeops/bindings/core.h"
 #include "nativeops/devices/cpu/floating.h"
 #include "nativeops/devices/cpu/pool.h"
 
 namespace nativeops::torch {
 namespace {
 
-using Tensor = struct AtenTensorOpaque*;
 using Library = struct TorchLibraryOpaque*;
 using Error = int32_t;
 using StackValue = uint64_t;  // a tensor handle that the kernel owns, or the bits of a number
@@ -38,6 +36,7 @@ struct Shims {
   Error (*empty_strided)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t,
                          Tensor*);
   Error (*delete_tensor_object)(Tensor);
+  bool (*grad_mode_is_enabled)();
   uint64_t (*abi_version)();
   int32_t (*device_type_cpu)();
   int32_t (*device_type_cuda)();
@@ -62,16 +61,6 @@ int dtype_of(Tensor tensor) {
     if (shims.dtypes[i] == code) return i;
   return -1;
 }
-
-// Tensors that are deleted unless handed back.
-struct Owned {
-  Tensor tensors[NATIVEOPS_MAX_ARRAYS];
-  int n = 0;
-  void add(Tensor tensor) { tensors[n++] = tensor; }
-  ~Owned() {
-    for (int i = 0; i < n; ++i) shims.delete_tensor_object(tensors[i]);
-  }
-};
 
 bool describe(Tensor tensor, NativeopsTensor& out) {
   int64_t rank;
@@ -132,43 +121,33 @@ const NativeopsServices* services() {
   throw std::runtime_error(op.name + ": the arguments do not fit " + op.signature);
 }
 
-struct Arguments {
-  NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS];  // the inputs, then the outputs
-  NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
-  uint32_t want;
-  Owned inputs, outputs;
+// The tensors of a call as the core sees them.
+struct Described {
+  NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS];              // the inputs, then the outputs
+  int64_t strides[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK];  // of the outputs
 };
 
-void read_arguments(const core::Op& op, const StackValue* stack, Arguments& arguments) {
-  const size_t n = op.inputs.size();
-  for (size_t i = 0; i < n; ++i) {
-    Tensor tensor;
-    std::memcpy(&tensor, &stack[i], sizeof tensor);
-    arguments.inputs.add(tensor);
-  }
-  for (size_t i = 0; i < n; ++i) {
-    NativeopsTensor& tensor = arguments.tensors[i];
-    if (!describe(arguments.inputs.tensors[i], tensor)) fail_fit(op);
-    const NativeopsTensor& first = arguments.tensors[0];
+void describe_inputs(const core::Op& op, const Call& call, Described& described) {
+  const NativeopsTensor& first = described.tensors[0];
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    NativeopsTensor& tensor = described.tensors[i];
+    if (!call.inputs[i]) {
+      tensor = core::absent(op.inputs[i]);
+      continue;
+    }
+    if (!describe(call.inputs[i], tensor)) fail_fit(op);
     if (tensor.device_type != first.device_type || tensor.device_id != first.device_id)
       fail_fit(op);
   }
-  for (size_t i = 0; i < op.attributes.size(); ++i) {
-    arguments.attributes[i].integer = 0;
-    const bool flag = op.attributes[i].type == core::AttributeType::boolean;
-    std::memcpy(&arguments.attributes[i], &stack[n + i], flag ? sizeof(bool) : sizeof(int64_t));
-  }
-  arguments.want = op.always;
-  if (op.selective) arguments.want = static_cast<uint32_t>(stack[n + op.attributes.size()]);
 }
 
-// A new tensor on the inputs' device; one that nobody wants has no elements.
-void make_output(const core::Op& op, const core::Solution& solution, int i, int64_t* strides,
-                 Arguments& arguments) {
-  const NativeopsTensor& first = arguments.tensors[0];
-  NativeopsTensor& out = arguments.tensors[op.inputs.size() + i];
-  const bool wanted = arguments.want >> i & 1;
-  const int64_t nothing[1] = {0}, one[1] = {1};
+// A new tensor on the inputs' device.
+void make_output(const core::Op& op, const core::Solution& solution, int i, Call& call,
+                 Described& described) {
+  const NativeopsTensor& first = described.tensors[0];
+  NativeopsTensor& out = described.tensors[op.inputs.size() + i];
+  int64_t* strides = described.strides[i];
+  const bool wanted = call.want >> i & 1;
   core::contiguous_strides(solution.rank[i], solution.shape[i], strides);
   out = first;
   out.dtype = core::kDtypes[solution.dtype[i]];
@@ -176,6 +155,8 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, int6
   out.shape = const_cast<int64_t*>(solution.shape[i]);
   out.strides = strides;
   out.data = nullptr;
+  if (!wanted && !call.fill) return call.outputs.add(nullptr);
+  const int64_t nothing[1] = {0}, one[1] = {1};
   const int32_t device = first.device_type == kNativeopsCuda ? shims.cuda : shims.cpu;
   Tensor tensor;
   const Error error = shims.empty_strided(wanted ? out.ndim : 1, wanted ? out.shape : nothing,
@@ -184,57 +165,55 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, int6
   if (error)
     throw std::runtime_error(op.name + ": there is no memory for a result of " +
                              std::to_string(solution.bytes[i]) + " bytes");
-  arguments.outputs.add(tensor);
+  call.outputs.add(tensor);
   if (wanted) check(shims.get_data_ptr(tensor, &out.data));
 }
 
-// The tensor that the caller gave for the result, behind all other arguments.
-void take_output(const core::Op& op, const core::Solution& solution, int i, StackValue given,
-                 Arguments& arguments) {
-  NativeopsTensor& out = arguments.tensors[op.inputs.size() + i];
-  Tensor tensor;
-  std::memcpy(&tensor, &given, sizeof tensor);
-  arguments.outputs.add(tensor);
-  const NativeopsTensor& first = arguments.tensors[0];
-  const bool fits = describe(tensor, out) && out.device_type == first.device_type &&
+// The tensor that the caller gave for the result.
+void take_output(const core::Op& op, const core::Solution& solution, int i, Call& call,
+                 Described& described) {
+  const NativeopsTensor& first = described.tensors[0];
+  NativeopsTensor& out = described.tensors[op.inputs.size() + i];
+  const bool fits = describe(call.into, out) && out.device_type == first.device_type &&
                     out.device_id == first.device_id && out.ndim == solution.rank[i] &&
                     core::dtype_index(out.dtype) == solution.dtype[i] &&
                     std::equal(out.shape, out.shape + out.ndim, solution.shape[i]);
   if (!fits) fail_fit(op);
 }
 
+Tensor take(StackValue value, Owned& owned) {
+  Tensor tensor;
+  std::memcpy(&tensor, &value, sizeof tensor);
+  owned.add(tensor);
+  return tensor;
+}
+
+// The arguments of a boxed kernel, which owns its tensors.
+void read_stack(const core::Op& op, bool into, const StackValue* stack, Call& call, Owned& owned) {
+  const size_t n = op.inputs.size(), n_all = n + op.attributes.size() + op.selective;
+  for (size_t i = 0; i < n; ++i) call.inputs[i] = take(stack[i], owned);
+  call.into = into ? take(stack[n_all], owned) : nullptr;
+  for (size_t i = 0; i < op.attributes.size(); ++i) {
+    call.attributes[i].integer = 0;
+    const bool flag = op.attributes[i].type == core::AttributeType::boolean;
+    std::memcpy(&call.attributes[i], &stack[n + i], flag ? sizeof(bool) : sizeof(int64_t));
+  }
+  call.fill = true;
+  call.want = op.always;
+  if (op.selective) call.want = static_cast<uint32_t>(stack[n_all - 1]);
+}
+
 // With `into` the one wanted result is written to a tensor of the caller's, and nothing is
 // returned.
 void run_boxed(int id, bool into, StackValue* stack) {
   const core::Op& op = core::op_at(id);
-  const int n_in = static_cast<int>(op.inputs.size()), n_out = static_cast<int>(op.outputs.size());
-  Arguments arguments;
-  read_arguments(op, stack, arguments);
-  core::Solution solution;
-  if (!core::solve(op, arguments.tensors, arguments.attributes, solution)) fail_fit(op);
-  int64_t strides[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK];
-  const size_t n_before = op.inputs.size() + op.attributes.size() + op.selective;
-  for (int i = 0; i < n_out; ++i) {
-    if (into && arguments.want >> i & 1)
-      take_output(op, solution, i, stack[n_before], arguments);
-    else
-      make_output(op, solution, i, strides[i], arguments);
-  }
-  core::Place place = {arguments.tensors[0].device_type, arguments.tensors[0].device_id, nullptr,
-                       services()};
-  if (place.device_type == kNativeopsCuda)
-    check(shims.get_current_cuda_stream(place.device_id, &place.stream));
-  const core::Status status = core::run(op, solution, arguments.tensors, arguments.tensors + n_in,
-                                        arguments.attributes, place);
-  if (status == core::Status::no_kernel)
-    throw std::runtime_error(op.name + ": there is no kernel for these dtypes on this device");
-  if (status == core::Status::no_memory)
-    throw std::runtime_error(op.name + ": there is no memory for a workspace");
-  if (status != core::Status::ok) throw std::runtime_error(op.name + ": " + core::last_message());
+  Owned owned;
+  Call call;
+  read_stack(op, into, stack, call, owned);
+  compute(op, call);
   if (into) return;
-  for (int i = 0; i < n_out; ++i)
-    std::memcpy(&stack[i], &arguments.outputs.tensors[i], sizeof(Tensor));
-  arguments.outputs.n = 0;  // the caller owns them now
+  std::memcpy(stack, call.outputs.tensors, call.outputs.n * sizeof(Tensor));
+  call.outputs.n = 0;  // the caller owns them now
 }
 
 // A boxed kernel has no closure: each registration takes a function of its own.
@@ -262,6 +241,28 @@ bool look_up(void* library, const char* name, Function& function) {
 
 }  // namespace
 
+void delete_tensor(Tensor tensor) { shims.delete_tensor_object(tensor); }
+bool grad_mode() { return shims.grad_mode_is_enabled(); }
+
+void compute(const core::Op& op, Call& call) {
+  Described described;
+  NativeopsTensor *inputs = described.tensors, *outputs = inputs + op.inputs.size();
+  describe_inputs(op, call, described);
+  core::Solution solution;
+  if (!core::solve(op, inputs, call.attributes, solution)) fail_fit(op);
+  for (int i = 0; i < static_cast<int>(op.outputs.size()); ++i)
+    (call.into && call.want >> i & 1 ? take_output : make_output)(op, solution, i, call, described);
+  core::Place place = {inputs[0].device_type, inputs[0].device_id, nullptr, services()};
+  if (place.device_type == kNativeopsCuda)
+    check(shims.get_current_cuda_stream(place.device_id, &place.stream));
+  const core::Status status = core::run(op, solution, inputs, outputs, call.attributes, place);
+  if (status == core::Status::no_kernel)
+    throw std::runtime_error(op.name + ": there is no kernel for these dtypes on this device");
+  if (status == core::Status::no_memory)
+    throw std::runtime_error(op.name + ": there is no memory for a workspace");
+  if (status != core::Status::ok) throw std::runtime_error(op.name + ": " + core::last_message());
+}
+
 const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
   void* cpu = dlopen(libtorch_cpu, RTLD_NOW | RTLD_NOLOAD);
   if (!cpu) return "libtorch_cpu.so";
@@ -278,6 +279,7 @@ const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
   LOOK_UP(get_device_index)
   LOOK_UP(empty_strided)
   LOOK_UP(delete_tensor_object)
+  LOOK_UP(grad_mode_is_enabled)
   LOOK_UP(abi_version)
   LOOK_UP(device_type_cpu)
   LOOK_UP(device_type_cuda)

@@ -4,7 +4,38 @@
 #pragma once
 #include <cstdint>
 
+#include "nativeops/bindings/core.h"
+
 namespace nativeops::torch {
+
+using Tensor = struct AtenTensorOpaque*;
+
+void delete_tensor(Tensor tensor);
+bool grad_mode();
+
+// Tensors that are deleted unless handed back.
+struct Owned {
+  Tensor tensors[NATIVEOPS_MAX_ARRAYS];
+  int n = 0;
+  void add(Tensor tensor) { tensors[n++] = tensor; }
+  ~Owned() {
+    for (int i = 0; i < n; ++i)
+      if (tensors[i]) delete_tensor(tensors[i]);
+  }
+};
+
+// One call of an op: what it is given, and what `compute` makes of it.
+struct Call {
+  Tensor inputs[NATIVEOPS_MAX_ARRAYS];  // the caller's; null where one is absent
+  NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
+  uint32_t want;
+  Tensor into;  // the caller's, for the one output that is wanted; null to make new ones
+  bool fill;    // outputs that nobody wants are tensors without elements, instead of null
+  Owned outputs;
+};
+
+// Throws what went wrong.
+void compute(const core::Op& op, Call& call);
 
 // Looks up the shims in the loaded libraries. Null, or the name of the one that is missing.
 const char* connect(const char* libtorch_cpu, const char* libtorch_cuda);

@@ -237,10 +237,13 @@ void begin_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
   for_each(dev, h_before, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
     const int64_t before = layer.reverse ? t + 1 : t - 1;
     const bool inside = before >= 0 && before < layer.length(b);
-    h_before(t, b, j) = inside ? A(from.y(before, b, j)) : value_or_zero(layer.h_0, b, j);
+    const A state = inside ? A(from.y(before, b, j)) : value_or_zero(layer.h_0, b, j);
+    h_before(t, b, j) = t < layer.length(b) ? state : A(0);
   });
-  for_each(dev, x,
-           [=] KERNEL(int64_t t, int64_t b, int64_t i) { x(t, b, i) = A(layer.x(t, b, i)); });
+  // What lies beyond the end may be anything, NaN too, and takes no part in the products.
+  for_each(dev, x, [=] KERNEL(int64_t t, int64_t b, int64_t i) {
+    x(t, b, i) = t < layer.length(b) ? A(layer.x(t, b, i)) : A(0);
+  });
 }
 
 // Where the forward pass kept no gates they are computed again, into where their gradients will be:

@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy arrays. Calls that fit are served by the extension at once; the rest comes here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from nativeops.call import Op, given
-from nativeops.errors import (
-    AllocationError,
-    ArgumentError,
-    BuildError,
-    message,
-    refused,
-)
+from nativeops.errors import AllocationError, BuildError, message, refused
 from nativeops.frameworks.dlpack import as_numpy
-from nativeops.frameworks.out import check_apart, check_out
+from nativeops.frameworks.numpy_out import check_array, needs_aside, steppable
 from nativeops.library import DTYPES, define, extension, missing_kernel
 
 # NumPy itself has no bfloat16: ml_dtypes adds one, whose bits travel as uint16.
@@ -49,7 +43,7 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     define(op)
     mask = op.wanted(want)
     outputs = _outputs(op, solution, mask, out)
-    aside = out is not None and _needs_aside(op, out, arrays)
+    aside = out is not None and needs_aside(op, out, arrays)
     other = np.empty_like(out, order="C", subok=False) if aside else out
     made = [other if array is out else array for array in outputs]
     inputs = tuple(
@@ -71,32 +65,13 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return op.collect(outputs)
 
 
-def _needs_aside(op: Op[Any], out: Any, arrays: Sequence[Any]) -> bool:
-    """Whether the result cannot be written to `out` while the inputs are read."""
-    reuse = op.check_single().reuse
-    pairs = zip(op.signature.inputs, arrays, strict=True)
-    read = [a for s, a in pairs if not (s.name == reuse and _is_same(a, out))]
-    return not _steppable(out) or any(a is not None and np.may_share_memory(out, a) for a in read)
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    """Whether two arrays are the same elements in the same memory."""
-    one, other = (x.__array_interface__["data"][0] for x in (a, b))
-    return bool(one == other and a.shape == b.shape and a.strides == b.strides)
-
-
-def _steppable(array: Any) -> bool:
-    """Whether a kernel can step from element to element; not in fields of a packed record."""
-    return bool(array.flags.aligned) and not any(s % array.itemsize for s in array.strides)
-
-
 def _readable(array: Any, dtype: str) -> tuple[Any, int]:
     """The array in a form that has a buffer, and what its bits mean."""
     array = np.asarray(array)
     if dtype == "bfloat16":
         # The extension sees half-precision items and is told which kind.
         array = array.view(np.float16)
-    return array if _steppable(array) else array.copy(), DTYPES.index(dtype)
+    return array if steppable(array) else array.copy(), DTYPES.index(dtype)
 
 
 def _outputs(op: Op[Any], solution: Any, mask: int, out: Any) -> list[Any]:
@@ -112,7 +87,7 @@ def _outputs(op: Op[Any], solution: Any, mask: int, out: Any) -> list[Any]:
         elif out is None:
             made.append(_empty(op, shape, dtype))
         else:
-            made.append(_check_out(op, out, shape, dtype))
+            made.append(check_array(op, out, shape, dtype))
     return made
 
 
@@ -140,18 +115,6 @@ def _numpy_dtype(dtype: str) -> Any:
     import ml_dtypes  # whoever has an array of this dtype has the package
 
     return np.dtype(ml_dtypes.bfloat16)
-
-
-def _check_out(op: Op[Any], out: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    if not isinstance(out, np.ndarray):
-        text = f"`out` must be a NumPy array, but is {type(out).__name__}."
-        raise ArgumentError(message(op.name, text))
-    name = out.dtype.name if out.dtype.isnative else str(out.dtype)
-    check_out(op, (name, out.shape), (dtype, shape))
-    if not out.flags.writeable:
-        raise ArgumentError(message(op.name, "`out` is read-only.", hint="give a writable array."))
-    check_apart(op, shape, out.strides)
-    return out
 
 
 framework = NumPy()

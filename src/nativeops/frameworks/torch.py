@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 import torch.compiler.config
-from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from nativeops.call import Op, given
 from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message, refused
+from nativeops.frameworks.torch_direct import connect_direct
 from nativeops.frameworks.torch_handle import Handle
-from nativeops.frameworks.torch_out import run_into
+from nativeops.frameworks.torch_out import is_seen, run_into
 from nativeops.library import extension, missing_kernel
 from nativeops.registry import ops
 
@@ -28,10 +28,7 @@ _handles: dict[str, Handle] = {}  # by key: a notebook may declare the same op a
 # Names of this file, because looking them up in `torch._C` would cost as much as asking them.
 _is_grad_enabled = torch.is_grad_enabled
 _any_requires_grad = torch._C._any_requires_grad
-_transforms_active = torch._C._are_functorch_transforms_active
-_number_of_modes = torch._C._len_torch_dispatch_stack
-_autocast_enabled = torch._C._is_any_autocast_enabled
-_tracing_state = torch._C._get_tracing_state
+_direct = extension().direct_torch
 
 
 class Torch:
@@ -45,6 +42,7 @@ class Torch:
         extension().connect_torch(
             str(folder / "libtorch_cpu.so"), str(cuda) if cuda.exists() else ""
         )
+        self.not_direct = connect_direct()
 
     def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
         """See `frameworks.base.Framework`."""
@@ -60,22 +58,20 @@ class Torch:
                 return run_into(op, handle, args, kwargs)
             values = handle.arrange(args, kwargs)
             return handle.collect(handle.full(*values), values)
+        result = _direct(op, args, kwargs)
+        if result is not None and result is not NotImplemented:
+            return result
         handle = op.handles.get("torch") or connect(op)
         try:
             if kwargs and kwargs.get("out") is not None and handle.takes_out:
                 return run_into(op, handle, args, kwargs)
             values = handle.arrange(args, kwargs) if kwargs or not handle.plain else args
-            if (
-                _transforms_active()
-                or _number_of_modes()
-                or _autocast_enabled()
-                or forward_ad._current_level >= 0
-                or _tracing_state() is not None
-            ):
-                # Something transforms or records what runs: it must see the whole op.
+            if result is NotImplemented:  # nothing but a gradient has to be recorded
+                result = handle.apply(handle.compute, *values)
+            elif is_seen():
                 result = handle.full(*values)
             elif _is_grad_enabled() and _any_requires_grad(*values):
-                result = handle.apply(handle.raw, *values)
+                result = handle.apply(handle.compute, *values)
             else:
                 result = handle.raw(*values)
         except (RuntimeError, TypeError, IndexError) as error:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from nativeops.signature import ArraySpec
+
 _transforms_active = torch._C._are_functorch_transforms_active
 _number_of_modes = torch._C._len_torch_dispatch_stack
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -31,3 +33,16 @@ def nothing(rank: int, dtype: Any, arrays: Sequence[Any]) -> Any:
         with torch.inference_mode(False):  # or it could not be kept for a gradient
             found = _made[key] = torch.empty((0,) * rank, dtype=dtype, device=first.device)
     return found
+
+
+def of_absent(gradients: Any, ctx: Any, optional: Sequence[tuple[int, ArraySpec]]) -> Any:
+    """What a gradient rule gave, without what it gave for absent inputs.
+
+    Whoever gave an empty tensor himself may have asked for its gradient.
+    """
+    found = list(gradients)
+    for place, spec in optional:
+        if place in ctx.absent:
+            empty = torch.zeros((0,) * len(spec.axes), device=ctx.device)
+            found[place] = empty if ctx.needs_input_grad[place + 1] else None
+    return tuple(found)

@@ -14,10 +14,10 @@ from torch.autograd.function import _SingleLevelFunction
 
 from nativeops.call import Op
 from nativeops.errors import GradientError
+from nativeops.frameworks.torch_absent import of_absent
 from nativeops.signature import VARIABLES
 
 _FLOATS = VARIABLES["Float"]
-_transforms_active = torch._C._are_functorch_transforms_active
 
 
 class Function:
@@ -59,17 +59,15 @@ class Function:
             op.name, (_SingleLevelFunction,), exec_body=lambda b: b.update(methods)
         )
         self.apply: Callable[..., Any] = made.apply
+        # PyTorch's own `apply` looks with each call for what is to be applied: that takes 1 us.
+        # The function in between is there because a bound method would not get the node.
+        made._backward_cls.apply = lambda *args: self.backward(*args)  # noqa: PLW0108
 
     def forward(self, ctx: Any, compute: Any, *values: Any) -> Any:
         """Compute, and keep what the gradient rule asks for."""
         if self.read_mask:
             values = (*values[:-1], values[-1] | self.read_mask)
-        if _transforms_active():
-            # Without this the inner level of a second `grad` would see constants.
-            with torch.enable_grad():
-                result = compute(*values)
-        else:
-            result = compute(*values)
+        result = compute(*values)
         arrays = values[: self.n_inputs]
         if self.single:
             ctx.save_for_backward(*self.pick_saved((*arrays, result)))
@@ -90,7 +88,9 @@ class Function:
             raise GradientError(op.no_gradient)
         pattern, saved = ctx.needs_input_grad, ctx.saved_tensors
         if self.optional:
-            pattern, saved = self._without_absent(ctx.absent, pattern, saved)
+            pattern = tuple(p and i - 1 not in ctx.absent for i, p in enumerate(pattern))
+            gone = [self.inputs[i] for i in ctx.absent]
+            saved = [None if n in gone else s for n, s in zip(self.saved, saved, strict=True)]
         needs = self.needs.get(pattern)
         if needs is None:
             needed = (f"d_{name}" for i, name in enumerate(self.inputs) if pattern[i + 1])
@@ -108,23 +108,9 @@ class Function:
         for place in self.integers:
             gradients = (*gradients[:place], None, *gradients[place:])
         if self.optional and ctx.absent:
-            gradients = self._of_absent(ctx, gradients)
+            gradients = of_absent(gradients, ctx, self.optional)
         # Where an input was broadcast, PyTorch sums its gradient to its shape.
         return (None, *gradients, *self.rest)
-
-    def _without_absent(self, absent: Any, pattern: Any, saved: Any) -> tuple[Any, Any]:
-        """The rule gets None for an absent input, and no gradient of it is wanted."""
-        gone = [self.inputs[i] for i in absent]
-        pattern = tuple(p and i - 1 not in absent for i, p in enumerate(pattern))
-        return pattern, [None if n in gone else s for n, s in zip(self.saved, saved, strict=True)]
-
-    def _of_absent(self, ctx: Any, gradients: Any) -> tuple[Any, ...]:
-        """Whoever gave an empty tensor himself may have asked for its gradient."""
-        found = list(gradients)
-        for i in ctx.absent:
-            empty = torch.zeros((0,) * len(self.op.signature.inputs[i].axes), device=ctx.device)
-            found[i] = empty if ctx.needs_input_grad[i + 1] else None
-        return tuple(found)
 
     def _note_outputs(self, ctx: Any, values: Any, results: Any) -> None:
         ctx.mark_non_differentiable(*(results[bit] for bit in self.kept))

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One op as PyTorch's dispatcher knows it; its kernel is a function in C.
-
-Two overloads serve one op. `default` is what compilers, exporters and transforms see; it has an
-Autograd kernel of ours that is also right under `torch.func`. `no_grad` has none and is taken when
-eager code needs no gradient, or from inside the gradient's own function: it costs half as much.
-"""
+"""What a call in PyTorch needs of an op's declaration; see `torch_register` for the dispatcher."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,20 +12,15 @@ from nativeops.frameworks import Framework
 from nativeops.frameworks.absent import absent
 from nativeops.frameworks.torch_absent import nothing
 from nativeops.frameworks.torch_autograd import autograd_kernel
+from nativeops.frameworks.torch_direct import direct_or
 from nativeops.frameworks.torch_gradient import Function
 from nativeops.frameworks.torch_out import not_compiled
+from nativeops.frameworks.torch_register import LIBRARY, SPACE, register, register_into
 from nativeops.frameworks.torch_vmap import vmap_rule
-from nativeops.library import define, extension
+from nativeops.library import define
 
-SPACE, INTO = "nativeops", "nativeops_into"
-_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-_SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
 _MISSING = object()
 _registering = threading.RLock()
-
-_library: Any = torch.library.Library(SPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-# Apart, because PyTorch ends a process badly if an op gets an overload after its first use.
-_apart: Any = torch.library.Library(INTO, "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 class Handle:
@@ -59,46 +49,27 @@ class Handle:
         name = op.key
         self.full = self._register(name)
         self.raw = self._register(f"{op.name}.no_grad{op.version}")._op
+        self.compute = direct_or(self.raw, op.id)
         self.apply = Function(op, self.outputs).apply
-        _library.impl(name, autograd_kernel(self), "Autograd", with_keyset=True)
-        torch.library.register_vmap(f"{SPACE}::{name}", vmap_rule(self), lib=_library)
+        LIBRARY.impl(name, autograd_kernel(self), "Autograd", with_keyset=True)
+        torch.library.register_vmap(f"{SPACE}::{name}", vmap_rule(self), lib=LIBRARY)
         if op.autocast == "float32":
             cast = torch.library.register_autocast
             for device in ("cpu", "cuda"):
-                cast(f"{SPACE}::{name}", device, torch.float32, lib=_library)
+                cast(f"{SPACE}::{name}", device, torch.float32, lib=LIBRARY)
 
     @property
     def into(self) -> Any:
         """The op that writes its result into its last argument; made when it is first used."""
         with _registering:
             if self._into is None:
-                takes = self._schema().partition(")")[0]
-                schema = f"{takes}, Tensor(a!) out) -> ()"
-                self._into = self._implement(_apart, INTO, self.op.key, schema, into=True)._op
+                self._into = register_into(self.op)._op
             return self._into
 
-    def _implement(
-        self, library: Any, space: str, name: str, schema: str, into: bool = False
-    ) -> Any:
-        library.define(name + schema, tags=_TAGS)
-        for key in ("CPU", "CUDA"):
-            extension().implement_torch(self.op.id, space, name, key, into)
-        base, _, overload = name.partition(".")
-        return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
-
     def _register(self, name: str) -> Any:
-        registered = self._implement(_library, SPACE, name, self._schema())
-        torch.library.register_fake(f"{SPACE}::{name}", self._fake, lib=_library)
+        registered = register(self.op, name)
+        torch.library.register_fake(f"{SPACE}::{name}", self._fake, lib=LIBRARY)
         return registered
-
-    def _schema(self) -> str:
-        signature = self.op.signature
-        takes = [f"Tensor {spec.name}" for spec in signature.inputs]
-        takes += [f"{_SCHEMA[spec.type]} {spec.name}" for spec in signature.attributes]
-        takes += ["int want"] * signature.selective
-        n = len(signature.outputs)
-        gives = "Tensor" if n == 1 else f"({', '.join(['Tensor'] * n)})"
-        return f"({', '.join(takes)}) -> {gives}"
 
     def arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """The arguments in the order of the schema."""

@@ -28,7 +28,7 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
     """One call with a given tensor for the result."""
     if is_dynamo_compiling():
         raise ArgumentError(handle.not_compiled)
-    if _is_seen():
+    if is_seen():
         text = "`out` is not possible while calls are transformed or traced."
         raise ArgumentError(message(op.name, text, hint="leave `out` away."))
     left = dict(kwargs)
@@ -67,7 +67,7 @@ def _check(op: Op[Any], out: Any, shape: Any, dtype: Any, arrays: Sequence[Any])
         raise ArgumentError(message(op.name, text, hint=hint))
 
 
-def _is_seen() -> bool:
+def is_seen() -> bool:
     """Whether something must see the whole op as a function without side effects."""
     return bool(
         torch._C._are_functorch_transforms_active()

@@ -121,11 +121,9 @@ def test_flax_computes_the_same(kind):
 @pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
 def test_other_arrays_stay_what_they_are(framework, kind):
     module = pytest.importorskip({"jax": "jax.numpy"}.get(framework, framework))
-    make_array = module.from_numpy if framework == "torch" else module.asarray
-    if framework == "tensorflow":
-        make_array = module.convert_to_tensor
+    name = {"torch": "from_numpy", "jax": "asarray", "tensorflow": "convert_to_tensor"}[framework]
     weights = make(kind)
-    given = convert.Weights(*map(make_array, weights))
+    given = convert.Weights(*map(getattr(module, name), weights))
     for there, back in (
         (lambda w: convert.to_keras(kind, w), lambda w: convert.from_keras(kind, w)),
         (lambda w: convert.to_onnx(kind, [w]), lambda w: convert.from_onnx(kind, *w)[0]),

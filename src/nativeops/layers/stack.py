@@ -187,8 +187,8 @@ def rnn(
     >>> nativeops.rnn(x, [weights], activation="relu").output.ravel()
     array([1., 2.])
     """
-    check("rnn", 1, x, weights, {"h_0": h_0}, bidirectional, dropout, seed, batch_first)
     rnn_layer.signature.attributes[0].check("rnn", activation)
+    check("rnn", 1, x, weights, {"h_0": h_0}, bidirectional, dropout, seed, batch_first)
     output, (h_n,) = run(
         partial(rnn_layer, activation=activation), swap_first(x) if batch_first else x, weights,
         (h_0,), lengths, bidirectional=bidirectional, dropout=dropout, seed=seed,

@@ -17,7 +17,7 @@ class GruLayer(NamedTuple, Generic[Array]):
     gates: Kept[Float[Array, "t-low_memory*t b 4*h"]]
 
 
-@op(kernel="gru.h", independent="b")
+@op(kernel="gru.h", independent="b", carries="t")
 def gru_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "3*h i"],
@@ -85,7 +85,7 @@ class GruLayerGrad(NamedTuple, Generic[Array]):
     d_h_0: Float[Array, "b h"] | None
 
 
-@op(kernel="gru.h", independent="b")
+@op(kernel="gru.h", independent="b", carries="t")
 def gru_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "3*h i"],

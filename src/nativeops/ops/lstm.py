@@ -19,7 +19,7 @@ class LstmLayer(NamedTuple, Generic[Array]):
     cells: Kept[Float[Array, "t b h"]]
 
 
-@op(kernel="lstm.h", independent="b")
+@op(kernel="lstm.h", independent="b", carries="t")
 def lstm_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],
@@ -90,7 +90,7 @@ class LstmLayerGrad(NamedTuple, Generic[Array]):
     d_c_0: Float[Array, "b h"] | None
 
 
-@op(kernel="lstm.h", independent="b")
+@op(kernel="lstm.h", independent="b", carries="t")
 def lstm_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],

@@ -18,7 +18,7 @@ class RnnLayer(NamedTuple, Generic[Array]):
     h_n: Float[Array, "b h"]
 
 
-@op(kernel="rnn.h", independent="b")
+@op(kernel="rnn.h", independent="b", carries="t")
 def rnn_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "h i"],
@@ -78,7 +78,7 @@ class RnnLayerGrad(NamedTuple, Generic[Array]):
     d_h_0: Float[Array, "b h"] | None
 
 
-@op(kernel="rnn.h", independent="b")
+@op(kernel="rnn.h", independent="b", carries="t")
 def rnn_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "h i"],

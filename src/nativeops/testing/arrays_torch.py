@@ -26,7 +26,7 @@ class TorchArrays:
         kind = getattr(torch, dtype)
         buffer = torch.full(shape, 77, device=self.device).to(kind)
         array = found.view(buffer, values.shape)
-        numbers = torch.from_numpy(np.ascontiguousarray(values).reshape(values.shape))
+        numbers = torch.from_numpy(np.array(values, order="C"))
         if found.repeats:
             buffer.copy_(numbers[tuple(slice(size) for size in shape)])
         else:

@@ -83,6 +83,16 @@ def draw_arriving(kind: Kind, given: Values, seed: int = 1) -> Values:
     return {name: array.astype(given["x"].dtype) for name, array in drawn.items()}
 
 
+def as_dtype(values: Values, dtype: str) -> Values:
+    """The same numbers in another dtype; lengths stay what they are."""
+
+    def converted(value: Any) -> Any:
+        floats = isinstance(value, np.ndarray) and value.dtype != np.int32
+        return value.astype(dtype) if floats else value
+
+    return {name: converted(value) for name, value in values.items()}
+
+
 def run_all(op: Op[Any], given: Values) -> Values:
     """All results of an op in NumPy, also those that it keeps for its gradient."""
     define(op)
@@ -117,6 +127,8 @@ def forward_backward(kind: Kind, given: Values, arriving: Values) -> Values:
     """The results of a layer and of its gradient, by their kernels."""
     made = run_all(kind.op, given)
     pool = {**given, **made, **arriving}
+    if given.get("low_memory"):
+        del pool["gates"]
     names = [spec.name for spec in (*kind.grad.signature.inputs, *kind.grad.signature.attributes)]
     return {**made, **run_all(kind.grad, {name: pool[name] for name in names if name in pool})}
 

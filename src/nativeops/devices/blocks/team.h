@@ -20,7 +20,8 @@ struct Team {
   KERNEL void sync() const { nativeops::sync(); }
 #endif
 
-  // f(i) for lo <= i < hi, in any order; between two phases that share data: sync().
+  // f(i) for lo <= i < hi, in any order; between two phases that share data: sync(). With the same
+  // lo, an i is always the same thread's.
   template <class F>
   KERNEL void each(int64_t lo, int64_t hi, F f) const {
     for (int64_t i = lo + rank(); i < hi; i += size()) f(i);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "nativeops/devices/cpu/panels.h"
 #include "nativeops/devices/cpu/simd.h"
 #include "nativeops/devices/cpu/transpose.h"
 
@@ -25,14 +26,16 @@ void fold_step(simd::Vec<A> (&sums)[simd::kLanes<A>]) {
 
 // sums[r][j] = Σ_k rows[r][k] · weight[j][k] for kRows rows and as many rows of weights as make a
 // whole register of sums; those from `count` on repeat the last one.
-template <int kRows, class A>
-void dot_tile(const A* const* rows, const A* weight, int64_t weight_stride, int64_t count,
+template <class Of, int kRows, class A, class T>
+void dot_tile(const A* const* rows, const T* weight, int64_t weight_stride, int64_t count,
               int64_t depth, A* sums, int64_t stride) {
   constexpr int n = simd::kLanes<A>, kUnits = n / kRows;
   simd::Vec<A> sum[n];
   const A* unit[kUnits];
-  for (int j = 0; j < kUnits; ++j)
-    unit[j] = weight + std::min<int64_t>(j, count - 1) * weight_stride;
+  for (int j = 0; j < kUnits; ++j) {
+    const T* from = weight + std::min<int64_t>(j, count - 1) * weight_stride;
+    unit[j] = reinterpret_cast<const A*>(from);  // numbers, or two bf16 in a word
+  }
   simd::unroll<n>([&](auto i) { sum[i] = simd::zero<A>(); });
   auto add = [&](int64_t k, auto load) __attribute__((always_inline)) {
     simd::Vec<A> row[kRows];
@@ -40,7 +43,7 @@ void dot_tile(const A* const* rows, const A* weight, int64_t weight_stride, int6
     simd::unroll<kUnits>([&](auto j) {
       const simd::Vec<A> w = load(unit[j] + k);
       simd::unroll<kRows>(
-          [&](auto r) { sum[r * kUnits + j] = simd::fma(row[r], w, sum[r * kUnits + j]); });
+          [&](auto r) { sum[r * kUnits + j] = Of::fma(row[r], w, sum[r * kUnits + j]); });
     });
   };
   int64_t k = 0;
@@ -56,15 +59,15 @@ void dot_tile(const A* const* rows, const A* weight, int64_t weight_stride, int6
 }
 
 // The same for any number of rows, of weights and of sums.
-template <class A>
-void dots(const A* const* rows, int64_t height, const A* weight, int64_t weight_stride,
+template <class Of, class A, class T>
+void dots(const A* const* rows, int64_t height, const T* weight, int64_t weight_stride,
           int64_t count, int64_t depth, A* sums, int64_t stride) {
   constexpr int n = simd::kLanes<A>;
   auto tiles = [&](auto kRows, int64_t r) {
     constexpr int kUnits = n / kRows;
     for (int64_t j = 0; j < count; j += kUnits) {
-      dot_tile<kRows>(rows + r, weight + j * weight_stride, weight_stride, count - j, depth,
-                      sums + r * stride + j, stride);
+      dot_tile<Of, kRows>(rows + r, weight + j * weight_stride, weight_stride, count - j, depth,
+                          sums + r * stride + j, stride);
     }
   };
   int64_t r = 0;

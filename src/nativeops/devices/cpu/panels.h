@@ -26,9 +26,24 @@ constexpr int kBlockRows = NATIVEOPS_LEVEL >= 2 ? (kVectors == 4   ? 6
                                                    : kVectors == 2 ? 5
                                                                    : 6);
 
+// What a product is made of: numbers, or words that hold two bf16 (only where simd::has_pairs()).
+struct Numbers {
+  template <class V>
+  static V fma(V a, V b, V c) {
+    return simd::fma(a, b, c);
+  }
+};
+#if NATIVEOPS_LEVEL >= 2
+struct Pairs {
+  static simd::Vec<float> fma(simd::Vec<float> a, simd::Vec<float> b, simd::Vec<float> c) {
+    return simd::fma_pairs(a, b, c);
+  }
+};
+#endif
+
 // sums[r] = init[r] + Σ_k rows[r][k] · panel[k], for kRows rows and kVectors vectors. The sum of an
 // element is taken in the order of k, whatever the block: no result depends on how work is split.
-template <int kRows, int kVectors, class A>
+template <class Of, int kRows, int kVectors, class A>
 void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A* panel,
                     const A* init, int64_t init_stride, A* sums, int64_t stride) {
   constexpr int n = simd::kLanes<A>;
@@ -43,7 +58,7 @@ void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A
     simd::unroll<kVectors>([&](auto v) { weight[v] = simd::load(panel + v * n); });
     simd::unroll<kRows>([&](auto r) {
       const simd::Vec<A> value = simd::broadcast_from(row[r] + k);
-      simd::unroll<kVectors>([&](auto v) { sum[r][v] = simd::fma(value, weight[v], sum[r][v]); });
+      simd::unroll<kVectors>([&](auto v) { sum[r][v] = Of::fma(value, weight[v], sum[r][v]); });
     });
     panel += kVectors * n;
   }
@@ -55,9 +70,9 @@ void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A
 template <class A>
 using MultiplyBlock = void (*)(const A* const*, int64_t, int64_t, const A*, const A*, int64_t, A*,
                                int64_t);
-template <class A, int kVectors, int... kRow>
+template <class Of, class A, int kVectors, int... kRow>
 MultiplyBlock<A> block_of(int rows, std::integer_sequence<int, kRow...>) {
-  static constexpr MultiplyBlock<A> table[] = {&multiply_block<kRow + 1, kVectors, A>...};
+  static constexpr MultiplyBlock<A> table[] = {&multiply_block<Of, kRow + 1, kVectors, A>...};
   return table[rows - 1];
 }
 
@@ -71,23 +86,23 @@ void for_blocks(int64_t rows, F&& body) {
     body(first, (b + 1) * rows / blocks - first);
   }
 }
-template <int kVectors, class A>
+template <class Of, int kVectors, class A>
 void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth, const A* panel,
               const A* init, int64_t init_stride, A* sums, int64_t stride) {
   constexpr auto heights = std::make_integer_sequence<int, kBlockRows<kVectors>>();
   for_blocks<kVectors>(count, [&](int64_t first, int64_t height) {
-    block_of<A, kVectors>(static_cast<int>(height), heights)(
+    block_of<Of, A, kVectors>(static_cast<int>(height), heights)(
         rows + first, offset, depth, panel, init + first * init_stride, init_stride,
         sums + first * stride, stride);
   });
 }
 
 // The same where only the run tells how wide the panel is.
-template <class A>
+template <class Of = Numbers, class A>
 void multiply(int vectors, const A* const* rows, int64_t count, int64_t offset, int64_t depth,
               const A* panel, const A* init, int64_t init_stride, A* sums, int64_t stride) {
   auto with = [&](auto width) {
-    multiply<width>(rows, count, offset, depth, panel, init, init_stride, sums, stride);
+    multiply<Of, width>(rows, count, offset, depth, panel, init, init_stride, sums, stride);
   };
   if (vectors == 1) return with(std::integral_constant<int, 1>());
   if (vectors == 2) return with(std::integral_constant<int, 2>());

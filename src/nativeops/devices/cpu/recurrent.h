@@ -56,10 +56,11 @@ void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& b
 
 // The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a
 // time: sums[row][unit][gate][lane]. The weights are packed so, or read as they lie.
-template <class Cell, class T>
+template <class Cell, class T, class Of = Numbers>
 class GateProducts {
   using A = Accum<T>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates;
+  static constexpr bool kPairs = !std::is_same_v<Of, Numbers>;
 
  public:
   static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
@@ -69,9 +70,10 @@ class GateProducts {
                int64_t rows_at_once)
       : split_(split),
         weight_(weight),
-        direct_(std::is_same_v<A, T> && weight.stride(1) == 1 &&
+        whole_(weight.stride(1) == 1 && weight.size(1) % (kPairs ? 2 : 1) == 0),
+        direct_((std::is_same_v<A, T> || kPairs) && whole_ &&
                 (rows <= kFewRows || rows_at_once <= 2)),
-        depth_(weight.size(1)),
+        depth_(kPairs ? ceil_div(weight.size(1), 2) : weight.size(1)),
         memory_(dev.workspace<A>(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1))) {
     const int64_t steps = direct_ ? 0 : split.vectors * kGates * depth_;
     parallel_if_large(dev, split.panels, steps, [&](int64_t p) {
@@ -86,8 +88,8 @@ class GateProducts {
   // sums[r] = rows[r] · weights + bias
   void multiply(int64_t p, const A* const* rows, int64_t count, A* sums) const {
     if (!direct_) {
-      return tuned::multiply(static_cast<int>(width(p) / n), rows, count, 0, depth_,
-                             bias(p) + width(p), bias(p), 0, sums, width(p));
+      return tuned::multiply<Of>(static_cast<int>(width(p) / n), rows, count, 0, depth_,
+                                 bias(p) + width(p), bias(p), 0, sums, width(p));
     }
     for (int u = 0; u < split_.count(p); ++u) {
       for (int g = 0; g < kGates; ++g) multiply_as_it_lies(p, u, g, rows, count, sums);
@@ -112,18 +114,36 @@ class GateProducts {
     for (int64_t i = 0; i < n; ++i) {
       bias(p)[column + i] = i < inside && bias_in ? A(bias_in(first + i)) : A(0);
     }
-    if (direct_) return;
-    const View<const T, 2> part{
-        &weight_(first, 0), {depth_, inside}, {weight_.stride(1), weight_.stride(0)}};
-    pack(part, bias(p) + width(p) + column, width(p));
+    A* to = bias(p) + width(p) + column;
+    if (direct_ || depth_ == 0) return;
+    if constexpr (kPairs) {
+      if (!whole_ || weight_.stride(0) % 2 != 0) return pack_pairs(first, inside, to, width(p));
+      const auto* words = reinterpret_cast<const A*>(&weight_(first, 0));
+      pack(View<const A, 2>{words, {depth_, inside}, {1, weight_.stride(0) / 2}}, to, width(p));
+    } else {
+      const View<const T, 2> part{
+          &weight_(first, 0), {depth_, inside}, {weight_.stride(1), weight_.stride(0)}};
+      pack(part, to, width(p));
+    }
+  }
+  void pack_pairs(int64_t first, int64_t inside, A* to, int64_t width) {
+    for (int64_t k = 0; k < depth_; ++k) {
+      for (int64_t i = 0; i < n; ++i) {
+        T word[2] = {T(0.0f), T(0.0f)};
+        for (int64_t half = 0; half < 2 && i < inside; ++half) {
+          if (2 * k + half < weight_.size(1)) word[half] = weight_(first + i, 2 * k + half);
+        }
+        memcpy(to + k * width + i, word, sizeof word);
+      }
+    }
   }
 
   void multiply_as_it_lies(int64_t p, int u, int g, const A* const* rows, int64_t height,
                            A* sums) const {
     const int64_t column = (u * kGates + g) * n;
-    if constexpr (std::is_same_v<A, T>) {
-      dots(rows, height, &weight_(row(p, u, g), 0), weight_.stride(0), count(p, u), depth_,
-           sums + column, width(p));
+    if constexpr (std::is_same_v<A, T> || kPairs) {
+      dots<Of>(rows, height, &weight_(row(p, u, g), 0), weight_.stride(0), count(p, u), depth_,
+               sums + column, width(p));
     }
     for (int64_t r = 0; r < height; ++r) {
       A* sum = sums + r * width(p) + column;
@@ -134,17 +154,20 @@ class GateProducts {
 
   const Split& split_;
   const In<T, 2> weight_;
+  const bool whole_;  // rows of whole words without gaps
   const bool direct_;
   const int64_t depth_;
   Workspace<A> memory_;
 };
 
-template <class Cell, class T>
+// Of: what rows and weights are multiplied as. As pairs of bf16, the state is kept in float too.
+template <class Cell, class T, class Of = Numbers>
 class Forward {
   using A = Accum<T>;
   using V = simd::Vec<A>;
-  static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates,
-                       kUnits = GateProducts<Cell, T>::kUnits;
+  using Products = GateProducts<Cell, T, Of>;
+  static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kUnits = Products::kUnits;
+  static constexpr bool kPairs = !std::is_same_v<Of, Numbers>;
 
  public:
   Forward(Device& dev, const Layer<T>& layer, const States<T>& to)
@@ -160,8 +183,11 @@ class Forward {
         products_(dev.workspace<A>(chunk_ * seq_.batch * split_.vectors * kGates * n)),
         state_(dev.workspace<A>(3 * seq_.batch * stride_)),
         streams_(to.gates && to.gates.count() * static_cast<int64_t>(sizeof(T)) > kCaches),
-        converts_(!std::is_same_v<A, T> || layer.x.stride(2) != 1),
-        converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * layer.inputs() : 0)) {}
+        converts_((!std::is_same_v<A, T> && !kPairs) || layer.x.stride(2) != 1 ||
+                  (kPairs && layer.inputs() % 2 != 0)),
+        row_(kPairs ? ceil_div(layer.inputs(), 2) : layer.inputs()),
+        converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * row_ : 0)),
+        pairs_(dev.workspace<A>(kPairs ? seq_.batch * stride_ : 0)) {}
 
   void run() {
     start();
@@ -199,6 +225,19 @@ class Forward {
   A* hidden(int64_t step, int64_t r) {
     return state_.data() + (step % 2 * seq_.batch + r) * stride_;
   }
+  // The state as the weights are multiplied with it: half as long where two bf16 make a word.
+  A* row(int64_t step, int64_t r) {
+    if (!kPairs) return hidden(step, r);
+    return pairs_.data() + (step % 2 * seq_.batch + r) * (stride_ / 2);
+  }
+  void set_row(int64_t step, int64_t r, int64_t unit, V state) {
+    if constexpr (kPairs) {
+      alignas(64) A lane[n];
+      simd::store(lane, state);
+      T* to = reinterpret_cast<T*>(row(step, r)) + unit;
+      for (int i = 0; i < n; ++i) to[i] = T(lane[i]);
+    }
+  }
   A* cell(int64_t r) { return state_.data() + (2 * seq_.batch + r) * stride_; }
   A* products(int64_t panel) {
     return products_.data() + chunk_ * seq_.batch * split_.first(panel) * kGates * n;
@@ -209,6 +248,9 @@ class Forward {
     for (int64_t r = 0; r < seq_.batch; ++r) {
       const int64_t b = seq_.item(r);
       fill(hidden(0, r), layer_.h_0, b);
+      for (int64_t j = 0; j < split_.vectors * n; j += n) {
+        set_row(0, r, j, simd::load(hidden(0, r) + j));
+      }
       if (Cell::kHasCell) fill(cell(r), layer_.c_0, b);
       if (seq_.length(r) > 0) continue;
       for (int64_t j = 0; j < layer_.units(); ++j) {
@@ -228,8 +270,10 @@ class Forward {
     int64_t row = 0;
     for_frames(first, [&](int64_t t, int64_t b) {
       if (row++ % split_.panels != panel) return;
-      A* to = converted_.data() + (row - 1) * layer_.inputs();
-      for (int64_t i = 0; i < layer_.inputs(); ++i) to[i] = A(layer_.x(t, b, i));
+      using Number = std::conditional_t<kPairs, T, A>;
+      auto* to = reinterpret_cast<Number*>(converted_.data() + (row - 1) * row_);
+      for (int64_t i = 0; i < layer_.inputs(); ++i) to[i] = Number(layer_.x(t, b, i));
+      if (kPairs && layer_.inputs() % 2 != 0) to[layer_.inputs()] = Number(A(0));
     });
   }
   template <class F>
@@ -243,10 +287,9 @@ class Forward {
     std::vector<const A*> rows;
     rows.reserve(static_cast<size_t>(chunk_ * seq_.batch));
     for_frames(first, [&](int64_t t, int64_t b) {
-      if constexpr (std::is_same_v<A, T>) {
-        if (!converts_) return rows.push_back(&layer_.x(t, b, 0));
-      }
-      rows.push_back(converted_.data() + static_cast<int64_t>(rows.size()) * layer_.inputs());
+      const auto* own = reinterpret_cast<const A*>(&layer_.x(t, b, 0));
+      const auto next = static_cast<int64_t>(rows.size());
+      rows.push_back(converts_ ? converted_.data() + next * row_ : own);
     });
     input_.multiply(panel, rows.data(), static_cast<int64_t>(rows.size()), products(panel));
   }
@@ -261,7 +304,7 @@ class Forward {
         products(panel) + (seq_.frame(step, 0) - seq_.frame(chunk_start, 0)) * kVectors * n;
     for_blocks<kVectors>(seq_.active(step), [&](int64_t first, int64_t height) {
       const A* rows[kBlockRows<kVectors>];
-      for (int64_t r = 0; r < height; ++r) rows[r] = hidden(step, first + r);
+      for (int64_t r = 0; r < height; ++r) rows[r] = row(step, first + r);
       recurrent_.multiply(panel, rows, height, sums);
       for (int64_t r = 0; r < height; ++r) {
         for (int u = 0; u < kPanelUnits; ++u) {
@@ -283,6 +326,7 @@ class Forward {
     V c = Cell::kHasCell ? simd::load(cell(r) + unit) : simd::zero<A>();
     const V out = Cell::forward(x, h, simd::load(hidden(step, r) + unit), c, kept);
     simd::store(hidden(step + 1, r) + unit, out);
+    set_row(step + 1, r, unit, out);
     if (Cell::kHasCell) simd::store(cell(r) + unit, c);
     const int64_t t = seq_.time(step, r), b = seq_.item(r), count = layer_.units() - unit;
     write(to_.y, t, b, unit, out, count);
@@ -330,16 +374,22 @@ class Forward {
   const States<T>& to_;
   const Sequences seq_;
   const Split split_;
-  const GateProducts<Cell, T> input_, recurrent_;
+  const Products input_, recurrent_;
   const int64_t chunk_, stride_;
   const Workspace<A> products_, state_;
   const bool streams_, converts_;
-  const Workspace<A> converted_;
+  const int64_t row_;  // of converted inputs, in numbers or words
+  const Workspace<A> converted_, pairs_;
 };
 
 template <class Cell, class T>
 void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
   recurrence::check_lengths(layer);
+#if NATIVEOPS_LEVEL >= 2
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (simd::has_pairs()) return Forward<Cell, T, Pairs>(dev, layer, to).run();
+  }
+#endif
   Forward<Cell, T>(dev, layer, to).run();
 }
 

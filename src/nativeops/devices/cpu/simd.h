@@ -174,6 +174,17 @@ Vec<T> fnma(Vec<T> a, const T* b, Vec<T> c) {
   return c;
 }
 
+// c + a0·b0 + a1·b1 for lanes that hold two bf16 each; denormals count as 0. Written as text, since
+// only some CPUs of this level have it: ask has_pairs() first.
+inline Vec<float> fma_pairs(Vec<float> a, Vec<float> b, Vec<float> c) {
+  __asm__("vdpbf16ps %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
+  return c;
+}
+inline bool has_pairs() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16");
+}
+
 inline __mmask16 first_lanes(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (1 << count) - 1);
 }

@@ -14,8 +14,9 @@ struct Team {
   int size() const { return 1; }
   void sync() const {}
 
-  // f(i) for lo <= i < hi, in any order; between two phases that share data: sync(). All that f
-  // calls is inlined, as a call that remains keeps the loop from vectors.
+  // f(i) for lo <= i < hi, in any order; between two phases that share data: sync(). With the same
+  // lo, an i is always the same thread's. All that f calls is inlined, as a call that remains keeps
+  // the loop from vectors.
   template <class F>
   [[gnu::flatten]] void each(int64_t lo, int64_t hi, F f) const {
     NATIVEOPS_IVDEP

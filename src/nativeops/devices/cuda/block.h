@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels in raw CUDA style on CUDA: threadIdx, blockIdx, blockDim, gridDim, __syncthreads and
-// atomicAdd are CUDA's own.
+// Kernels in raw CUDA style on CUDA: threadIdx, blockIdx, blockDim, gridDim, warpSize, __shared__,
+// __syncthreads, shuffles and atomicAdd are CUDA's own.
 #pragma once
 #include <cstdint>
 

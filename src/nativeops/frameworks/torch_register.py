@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One op as PyTorch's dispatcher knows it; its kernel is a function in C.
+
+Two overloads serve one op. `default` is what compilers, exporters and transforms see; it has an
+Autograd kernel of ours that is also right under `torch.func`. `no_grad` has none and is taken when
+eager code needs no gradient, or from inside the gradient's own function: it costs half as much.
+"""
+
+from typing import Any
+
+import torch
+
+from nativeops.call import Op
+from nativeops.library import extension
+
+SPACE, INTO = "nativeops", "nativeops_into"
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+_SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
+
+LIBRARY: Any = torch.library.Library(SPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+# Apart, because PyTorch ends a process badly if an op gets such an overload after its first use.
+_APART: Any = torch.library.Library(INTO, "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+def register(op: Op[Any], name: str) -> Any:
+    """The op under a name, with its results as new tensors."""
+    n = len(op.signature.outputs)
+    gives = "Tensor" if n == 1 else f"({', '.join(['Tensor'] * n)})"
+    return _implement(op, LIBRARY, SPACE, f"{name}({', '.join(_takes(op))}) -> {gives}")
+
+
+def register_into(op: Op[Any]) -> Any:
+    """The op that writes its result into its last argument."""
+    takes = [*_takes(op), "Tensor(a!) out"]
+    return _implement(op, _APART, INTO, f"{op.key}({', '.join(takes)}) -> ()")
+
+
+def _takes(op: Op[Any]) -> list[str]:
+    signature = op.signature
+    takes = [f"Tensor {spec.name}" for spec in signature.inputs]
+    takes += [f"{_SCHEMA[spec.type]} {spec.name}" for spec in signature.attributes]
+    return takes + ["int want"] * signature.selective
+
+
+def _implement(op: Op[Any], library: Any, space: str, schema: str) -> Any:
+    library.define(schema, tags=_TAGS)
+    name = schema.partition("(")[0]
+    for key in ("CPU", "CUDA"):
+        extension().implement_torch(op.id, space, name, key, space == INTO)
+    base, _, overload = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, space), base), overload or "default")

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The drop-in for `flax.linen.RNN` against the original."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+nn = pytest.importorskip("flax.linen")
+
+from nativeops.layers.flax.linen import RNN  # noqa: E402  needs Flax
+
+STEPS, BATCH, INPUTS, UNITS = 5, 4, 3, 6
+CELLS = ["LSTMCell", "OptimizedLSTMCell", "GRUCell", "SimpleCell"]
+LENGTHS = jnp.array([5, 3, 1, 2])
+every_cell = pytest.mark.parametrize("cell", CELLS)
+
+
+def normal(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def pair(cell, **options):
+    """Flax's layer, ours, and random parameters, biases too."""
+    own, ours = (kind(getattr(nn, cell)(UNITS), **options) for kind in (nn.RNN, RNN))
+    shapes = jax.eval_shape(own.init, jax.random.key(0), normal(BATCH, STEPS, INPUTS))
+    leaves, tree = jax.tree.flatten(shapes)
+    params = [0.5 * normal(*leaf.shape, seed=n) for n, leaf in enumerate(leaves)]
+    return own, ours, jax.tree.unflatten(tree, params)
+
+
+def assert_close(found, expected, tolerance=2e-5):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(
+            np.float32(a), np.float32(b), rtol=tolerance, atol=tolerance
+        )
+
+
+def without_padding(outputs, lengths=LENGTHS):
+    """Zeros where Flax computes with the padding; of outputs with the batch first."""
+    inside = jnp.arange(outputs.shape[-2]) < lengths[..., None]
+    return jnp.where(inside[..., None], outputs, 0)
+
+
+@every_cell
+def test_parameters_are_those_of_flax(cell):
+    x = normal(BATCH, STEPS, INPUTS)
+    own, ours = (kind(getattr(nn, cell)(UNITS)) for kind in (nn.RNN, RNN))
+    key = jax.random.key(1)
+    assert_close(ours.init(key, x), own.init(key, x), 0)
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@every_cell
+def test_values_are_those_of_flax(cell, reverse, lengths):
+    own, ours, params = pair(cell, reverse=reverse, return_carry=True)
+    x, carry = normal(BATCH, STEPS, INPUTS), normal(BATCH, UNITS, seed=5)
+    carry = (carry, carry + 1) if "LSTM" in cell else carry
+    for keep_order in (False, True):
+        options = {"seq_lengths": lengths, "initial_carry": carry, "keep_order": keep_order}
+        last, outputs = own.apply(params, x, **options)
+        outputs = outputs if lengths is None else without_padding(outputs)
+        assert_close(ours.apply(params, x, **options), (last, outputs))
+        options |= {"time_major": True, "return_carry": False}
+        made = ours.apply(params, x.swapaxes(0, 1), **options)
+        assert_close(made.swapaxes(0, 1), outputs)
+
+
+@every_cell
+def test_op_computes(cell, monkeypatch):
+    _, layer, params = pair(cell)
+    monkeypatch.setattr(nn.RNN, "__call__", None)
+    assert layer.apply(params, normal(BATCH, STEPS, INPUTS)).shape == (BATCH, STEPS, UNITS)
+
+
+@pytest.mark.parametrize("batch", [(), (0,), (2, 3)], ids=str)
+@pytest.mark.parametrize("steps", [1, 4])
+def test_any_axes_of_batch(steps, batch):
+    own, ours, params = pair("GRUCell")
+    x = normal(*batch, steps, INPUTS)
+    lengths = jnp.ones(batch, jnp.int32)
+    assert_close(ours.apply(params, x), own.apply(params, x))
+    found = ours.apply(params, x, seq_lengths=lengths)
+    assert_close(found, without_padding(own.apply(params, x), lengths))
+
+
+def test_sequence_of_no_steps_ends_as_it_began():
+    _, layer, params = pair("LSTMCell", return_carry=True)
+    carry = (normal(2, UNITS), normal(2, UNITS, seed=1))
+    options = {"initial_carry": carry, "seq_lengths": jnp.array([0, 2])}
+    (c, h), outputs = layer.apply(params, normal(2, STEPS, INPUTS), **options)
+    assert_close((c[0], h[0]), (carry[0][0], carry[1][0]), 0)
+    assert not outputs[0].any()
+    assert outputs[1, :2].all()
+
+
+@every_cell
+def test_gradients_are_those_of_flax_under_jit(cell):
+    own, ours, params = pair(cell)
+    x, weight = normal(BATCH, STEPS, INPUTS), normal(BATCH, STEPS, UNITS, seed=9)
+
+    def gradients(layer, lengths):
+        def loss(params, x):
+            outputs = layer.apply(params, x, seq_lengths=lengths, reverse=True)
+            return (without_padding(outputs) * weight).sum()
+
+        return jax.jit(jax.grad(loss, (0, 1)))(params, x)
+
+    assert_close(gradients(ours, LENGTHS), gradients(own, LENGTHS), 1e-4)
+
+
+def test_vmap():
+    own, ours, params = pair("LSTMCell")
+    x = normal(3, BATCH, STEPS, INPUTS)
+    found = jax.jit(jax.vmap(lambda x: ours.apply(params, x)))(x)
+    assert_close(found, jax.vmap(lambda x: own.apply(params, x))(x))
+
+
+def test_bidirectional():
+    x, key = normal(BATCH, STEPS, INPUTS), jax.random.key(0)
+    own, ours = (
+        nn.Bidirectional(kind(nn.LSTMCell(UNITS)), kind(nn.GRUCell(UNITS)), return_carry=True)
+        for kind in (nn.RNN, RNN)
+    )
+    params = own.init(key, x)
+    assert_close(ours.init(key, x), params, 0)
+    carry, outputs = own.apply(params, x, seq_lengths=LENGTHS)
+    expected = (carry, without_padding(outputs))
+    assert_close(ours.apply(params, x, seq_lengths=LENGTHS), expected)
+
+
+def test_layer_inside_of_a_module():
+    class Model(nn.Module):
+        kind: type
+
+        @nn.compact
+        def __call__(self, x):
+            x = self.kind(nn.GRUCell(UNITS), name="first")(x)
+            return self.kind(nn.SimpleCell(UNITS, activation_fn=nn.relu), name="second")(x)
+
+    x = normal(BATCH, STEPS, INPUTS)
+    params = Model(nn.RNN).init(jax.random.key(0), x)
+    assert_close(Model(RNN).apply(params, x), Model(nn.RNN).apply(params, x))
+
+
+@pytest.mark.parametrize(
+    ("cell", "options", "why"),
+    [
+        (nn.MGUCell(UNITS), {}, "its cell is `MGUCell`"),
+        (nn.LSTMCell(UNITS, activation_fn=nn.relu), {}, "`activation_fn` of its cell"),
+        (nn.GRUCell(UNITS, gate_fn=nn.hard_sigmoid), {}, "`gate_fn` of its cell"),
+        (nn.SimpleCell(UNITS, residual=True), {}, "its cell is residual"),
+        (nn.GRUCell(UNITS), {"variable_axes": {"params": 0}, "variable_broadcast": False,
+                             "split_rngs": {"params": True}}, "lifted in another way"),
+    ],
+)  # fmt: skip
+def test_what_the_ops_do_not_compute_flax_computes_and_says_so(cell, options, why):
+    x = normal(BATCH, STEPS, INPUTS)
+    own, ours = (kind(cell, **options) for kind in (nn.RNN, RNN))
+    params = own.init(jax.random.key(0), x)
+    with pytest.warns(UserWarning, match=why):
+        assert_close(ours.apply(params, x), own.apply(params, x), 0)
+
+
+def test_bfloat16():
+    x = normal(BATCH, STEPS, INPUTS)
+    own, ours = (
+        kind(nn.LSTMCell(UNITS, dtype=jnp.bfloat16), return_carry=True) for kind in (nn.RNN, RNN)
+    )
+    params = own.init(jax.random.key(0), x)
+    assert_close(ours.apply(params, x), own.apply(params, x), 0.03)
+
+
+def test_missing_parameters_and_wrong_lengths_are_named():
+    _, layer, params = pair("LSTMCell")
+    x = normal(BATCH, STEPS, INPUTS)
+    with pytest.raises(Exception, match="params"):
+        layer.apply({}, x)
+    with pytest.raises(TypeError, match="lengths"):
+        layer.apply(params, x, seq_lengths=jnp.ones(BATCH))
+    with pytest.raises(Exception, match="is 9, but must be from 0 to 5"):
+        layer.apply(params, x, seq_lengths=jnp.array([9, 1, 1, 1])).block_until_ready()

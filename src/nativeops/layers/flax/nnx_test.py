@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The drop-in for `flax.nnx.RNN` against the original."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+nnx = pytest.importorskip("flax.nnx")
+
+from nativeops.layers.flax.nnx import RNN  # noqa: E402  needs Flax
+
+STEPS, BATCH, INPUTS, UNITS = 5, 4, 3, 6
+CELLS = ["LSTMCell", "OptimizedLSTMCell", "GRUCell", "SimpleCell"]
+LENGTHS = jnp.array([5, 3, 1, 2])
+every_cell = pytest.mark.parametrize("cell", CELLS)
+
+
+def normal(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def pair(cell, **options):
+    """Flax's layer and ours with the same cell, whose biases are not 0."""
+    made = getattr(nnx, cell)(
+        INPUTS, UNITS, bias_init=nnx.initializers.normal(), rngs=nnx.Rngs(0)
+    )
+    return nnx.RNN(made, **options), RNN(made, **options)
+
+
+def assert_close(found, expected, tolerance=2e-5):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def without_padding(outputs):
+    """Zeros where Flax computes with the padding."""
+    return jnp.where((jnp.arange(STEPS) < LENGTHS[:, None])[..., None], outputs, 0)
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@every_cell
+def test_values_are_those_of_flax(cell, reverse, lengths):
+    own, ours = pair(cell, reverse=reverse, return_carry=True)
+    x, carry = normal(BATCH, STEPS, INPUTS), normal(BATCH, UNITS, seed=5)
+    carry = (carry, carry + 1) if "LSTM" in cell else carry
+    for given in ({}, {"initial_carry": carry, "keep_order": True}):
+        last, outputs = own(x, seq_lengths=lengths, **given)
+        outputs = outputs if lengths is None else without_padding(outputs)
+        assert_close(ours(x, seq_lengths=lengths, **given), (last, outputs))
+        made = ours(x.swapaxes(0, 1), seq_lengths=lengths, time_major=True, **given)
+        assert_close(made[1].swapaxes(0, 1), outputs)
+
+
+@every_cell
+def test_op_computes(cell, monkeypatch):
+    layer = pair(cell)[1]
+    monkeypatch.setattr(nnx.RNN, "__call__", None)
+    assert layer(normal(BATCH, STEPS, INPUTS)).shape == (BATCH, STEPS, UNITS)
+
+
+@every_cell
+def test_state_and_gradients_are_those_of_flax_under_jit(cell):
+    x, weight = normal(BATCH, STEPS, INPUTS), normal(BATCH, STEPS, UNITS, seed=9)
+
+    @nnx.jit
+    def gradients(layer):
+        return nnx.grad(lambda layer: (layer(x, reverse=True) * weight).sum())(layer)
+
+    own, ours = pair(cell)
+    assert_close(nnx.to_pure_dict(nnx.state(ours)), nnx.to_pure_dict(nnx.state(own)), 0)
+    found, expected = (nnx.to_pure_dict(gradients(layer)) for layer in (ours, own))
+    assert_close(found, expected, 1e-4)
+
+
+def test_vmap():
+    own, ours = pair("GRUCell", rngs=False)
+    x, carry = normal(2, BATCH, STEPS, INPUTS), jnp.zeros((BATCH, UNITS))
+    axes = {"in_axes": (None, 0), "out_axes": 0}
+    found, expected = (
+        nnx.vmap(lambda layer, x: layer(x, initial_carry=carry), **axes)(layer, x)
+        for layer in (ours, own)
+    )
+    assert_close(found, expected)
+
+
+def test_initial_carry_takes_the_same_random_numbers():
+    own, ours = pair("LSTMCell", rngs=nnx.Rngs(carry=3))
+    x = normal(BATCH, STEPS, INPUTS)
+    for layer in (own, ours):
+        layer(x)
+        layer(x, rngs=nnx.Rngs(1))
+    assert ours.rngs.count[...] == own.rngs.count[...] > 0
+
+
+def test_bidirectional():
+    def make(kind):
+        rngs = nnx.Rngs(0)
+        cells = nnx.LSTMCell(INPUTS, UNITS, rngs=rngs), nnx.GRUCell(INPUTS, UNITS, rngs=rngs)
+        return nnx.Bidirectional(*map(kind, cells), rngs=rngs)
+
+    x = normal(BATCH, STEPS, INPUTS)
+    found, expected = (make(kind)(x, seq_lengths=LENGTHS) for kind in (RNN, nnx.RNN))
+    assert_close(found, without_padding(expected))
+
+
+@pytest.mark.parametrize(
+    ("cell", "make", "options", "why"),
+    [
+        (nnx.LSTMCell, {"activation_fn": nnx.relu}, {}, "`activation_fn` of its cell"),
+        (nnx.SimpleCell, {"residual": True}, {}, "its cell is residual"),
+        (nnx.GRUCell, {"promote_dtype": lambda x, dtype=None: x}, {}, "`promote_dtype`"),
+        (nnx.GRUCell, {}, {"state_axes": {nnx.Param: None, ...: nnx.Carry}}, "`state_axes`"),
+    ],
+)
+def test_what_the_ops_do_not_compute_flax_computes_and_says_so(cell, make, options, why):
+    made = cell(INPUTS, UNITS, rngs=nnx.Rngs(0), **make)
+    own, ours = nnx.RNN(made, **options), RNN(made, **options)
+    x = normal(BATCH, STEPS, INPUTS)
+    with pytest.warns(UserWarning, match=why):
+        assert_close(ours(x), own(x), 0)

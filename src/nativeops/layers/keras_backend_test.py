@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers for Keras against Keras's own, with the backend that KERAS_BACKEND names."""
+
+import os
+
+import numpy as np
+import pytest
+
+if "KERAS_BACKEND" not in os.environ:
+    pytest.skip("keras_test.py runs this file, once for each backend", allow_module_level=True)
+
+import keras
+from keras import ops
+
+import nativeops.layers.keras as fused
+
+BACKEND = keras.backend.backend()
+STEPS, BATCH, INPUTS, UNITS = 6, 4, 3, 5
+MASKS = {
+    "none": None,
+    "right": np.arange(STEPS) < np.array([6, 3, 0, 1])[:, None],
+    "left": np.arange(STEPS) >= np.array([0, 3, 6, 5])[:, None],
+    "holes": np.array([[1, 0, 1, 1, 0, 1], [0, 1, 0, 0, 1, 0], [0] * 6, [1] * 6], bool),
+}
+LAYERS = {
+    "LSTM": ("LSTM", {}),
+    "LSTM bare": ("LSTM", {"use_bias": False}),
+    "GRU": ("GRU", {}),
+    "GRU bare": ("GRU", {"use_bias": False}),
+    "SimpleRNN": ("SimpleRNN", {}),
+    "SimpleRNN relu": ("SimpleRNN", {"activation": "relu"}),
+}
+every_layer = pytest.mark.parametrize("which", LAYERS)
+plain_layers = pytest.mark.parametrize("name", ["LSTM", "GRU", "SimpleRNN"])
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def pair(name, shape=(BATCH, STEPS, INPUTS), **options):
+    """Keras's layer and ours, with the same weights: random ones, biases too."""
+    layers = [getattr(module, name)(UNITS, **options) for module in (keras.layers, fused)]
+    for layer in layers:
+        layer.build(shape)
+    weights = [0.5 * normal(*w.shape, seed=n) for n, w in enumerate(layers[0].get_weights())]
+    for layer in layers:
+        layer.set_weights(weights)
+    return layers
+
+
+def numbers(made):
+    return [
+        ops.convert_to_numpy(ops.cast(array, "float32")) for array in keras.tree.flatten(made)
+    ]
+
+
+def assert_close(found, expected, tolerance=2e-5):
+    found, expected = numbers(found), numbers(expected)
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def tensor(array):
+    return None if array is None else ops.convert_to_tensor(array)
+
+
+@pytest.fixture
+def no_steps_of_keras(monkeypatch):
+    """Keras's own computation fails: what runs then is the op."""
+    for base in (keras.layers.LSTM, keras.layers.GRU, keras.layers.RNN):
+        monkeypatch.setattr(base, "inner_loop", None)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@every_layer
+def test_values_are_those_of_keras(which, mask):
+    name, options = LAYERS[which]
+    x, mask = tensor(normal(BATCH, STEPS, INPUTS)), tensor(MASKS[mask])
+    for backwards, sequences, zero in ((0, 1, 0), (1, 1, 0), (1, 0, 1), (0, 1, 1), (0, 0, 0)):
+        own, ours = pair(
+            name,
+            go_backwards=bool(backwards),
+            return_sequences=bool(sequences),
+            zero_output_for_mask=bool(zero),
+            return_state=True,
+            **options,
+        )
+        states = [tensor(normal(BATCH, UNITS, seed=7 + n)) for n in range(len(own.state_size))]
+        expected = own(x, mask=mask, initial_state=states)
+        assert_close(ours(x, mask=mask, initial_state=states), expected)
+    assert_close(ours(x, mask=mask), own(x, mask=mask))
+
+
+@plain_layers
+def test_op_computes(name, no_steps_of_keras):
+    layer = getattr(fused, name)(UNITS, return_sequences=True)
+    for mask in MASKS.values():
+        assert layer(tensor(normal(BATCH, STEPS, INPUTS)), mask=tensor(mask)).shape[2] == UNITS
+
+
+@pytest.mark.parametrize("units", [1, 3, 17])
+@pytest.mark.parametrize("shape", [(2, 1, 1), (3, 5, 2)], ids=str)
+@plain_layers
+def test_sizes(name, shape, units):
+    own, ours = (getattr(m, name)(units, return_sequences=True) for m in (keras.layers, fused))
+    ours.build(shape)
+    own.build(shape)
+    own.set_weights(ours.get_weights())
+    x = tensor(normal(*shape))
+    assert_close(ours(x), own(x))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@plain_layers
+def test_empty_batch(name, masked):
+    layer = getattr(fused, name)(UNITS, return_sequences=True, return_state=True)
+    mask = tensor(np.zeros((0, STEPS), bool)) if masked else None
+    outputs, *states = layer(tensor(normal(0, STEPS, INPUTS)), mask=mask)
+    assert outputs.shape == (0, STEPS, UNITS)
+    assert all(state.shape == (0, UNITS) for state in states)
+
+
+@plain_layers
+def test_masked_steps_are_not_read(name):
+    _, layer = pair(name, return_sequences=True)
+    x, mask = normal(BATCH, STEPS, INPUTS), MASKS["holes"]
+    expected = layer(tensor(x), mask=tensor(mask))
+    x[~mask] = np.nan
+    assert_close(layer(tensor(x), mask=tensor(mask)), expected)
+
+
+@pytest.mark.parametrize("mask", ["none", "right", "holes"])
+@every_layer
+def test_gradients_are_those_of_keras(which, mask):
+    name, options = LAYERS[which]
+    own, ours = pair(name, return_sequences=True, go_backwards=mask == "right", **options)
+    x, mask = normal(BATCH, STEPS, INPUTS), tensor(MASKS[mask])
+    weight = tensor(normal(BATCH, STEPS, UNITS, seed=3))
+    found, expected = (gradients(layer, x, mask, weight) for layer in (ours, own))
+    assert len(found) == 1 + len(ours.weights)
+    assert_close(found, expected, 1e-4)
+
+
+def gradients(layer, x, mask, weight):
+    """Of the weighted sum of the outputs, for the inputs and all weights."""
+
+    def loss(outputs):
+        return ops.sum(outputs * weight)
+
+    if BACKEND == "torch":
+        import torch
+
+        x = torch.tensor(x, requires_grad=True)
+        arrays = [x, *(v.value for v in layer.trainable_variables)]
+        return torch.autograd.grad(loss(layer(x, mask=mask)), arrays)
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        x = tf.Variable(x)
+        with tf.GradientTape() as tape:
+            made = loss(layer(x, mask=mask))
+        return tape.gradient(made, [x, *(v.value for v in layer.trainable_variables)])
+    import jax
+
+    def function(x, variables):
+        return loss(layer.stateless_call(variables, [], x, mask=mask)[0])
+
+    return jax.grad(function, (0, 1))(x, [v.value for v in layer.trainable_variables])
+
+
+def learnt(module, weights, **options):
+    """A model of all layers after two passes over some data: its losses and weights."""
+    given = keras.Input((None, INPUTS))
+    y = keras.layers.Masking()(given)
+    y = keras.layers.Bidirectional(module.GRU(4, return_sequences=True, **options))(y)
+    y = module.LSTM(5, return_sequences=True)(y)
+    y = module.SimpleRNN(3)(y)
+    model = keras.Model(given, keras.layers.Dense(2)(y))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    if weights:
+        model.set_weights(weights)
+    before = model.get_weights()
+    x, y = normal(10, 7, INPUTS), normal(10, 2, seed=1)
+    x[:, 5:] = x[3, 2] = x[4] = 0
+    history = model.fit(x, y, epochs=2, batch_size=4, shuffle=False, verbose=0)
+    return model, before, history.history["loss"], x
+
+
+def test_model_learns_as_with_keras_and_is_saved(tmp_path):
+    own, weights, expected, x = learnt(keras.layers, None)
+    model, _, losses, _ = learnt(fused, weights)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+    for found, other in zip(model.get_weights(), own.get_weights(), strict=True):
+        np.testing.assert_allclose(found, other, atol=1e-4)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert [type(layer) for layer in loaded.layers] == [type(layer) for layer in model.layers]
+    expected = model.predict(x, verbose=0)
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, atol=1e-6)
+    model.save_weights(tmp_path / "ours.weights.h5")
+    own.load_weights(tmp_path / "ours.weights.h5")
+    np.testing.assert_allclose(own.predict(x, verbose=0), expected, atol=1e-5)
+    own.save_weights(tmp_path / "own.weights.h5")
+    loaded.load_weights(tmp_path / "own.weights.h5")
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, atol=1e-6)
+
+
+def test_subclassed_model_learns():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = fused.LSTM(8), keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.head(self.layer(x))
+
+    model = Model()
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    x = normal(32, STEPS, INPUTS)
+    losses = model.fit(x, x[:, 0, :1], epochs=15, batch_size=16, verbose=0).history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@plain_layers
+def test_weights_and_configuration_are_those_of_keras(name):
+    own, ours = pair(name, kernel_regularizer="l2", recurrent_constraint="max_norm")
+    assert [w.name for w in ours.weights] == [w.name for w in own.weights]
+    assert [w.shape for w in ours.weights] == [w.shape for w in own.weights]
+    of_keras = own.get_config() | {"name": "same"}
+    assert ours.get_config() | {"name": "same"} == of_keras
+    assert fused.__dict__[name].from_config(of_keras).get_config() == of_keras
+
+
+@plain_layers
+def test_state_lasts_from_batch_to_batch(name):
+    layer = getattr(fused, name)(UNITS, stateful=True, return_sequences=True)
+    x = normal(2, 6, INPUTS)
+    first, second = (layer(tensor(part)) for part in (x[:, :2], x[:, 2:]))
+    once = getattr(fused, name)(UNITS, return_sequences=True)
+    once.build(x.shape)
+    once.set_weights(layer.get_weights())
+    assert_close(ops.concatenate([first, second], 1), once(tensor(x)))
+    layer.reset_state()
+    assert_close(layer(tensor(x[:, :2])), first)
+
+
+@plain_layers
+def test_stateful_model_learns(name):
+    given = keras.Input(batch_shape=(2, 4, INPUTS))
+    layer = getattr(fused, name)(1, stateful=True)
+    model = keras.Model(given, layer(given))
+    model.compile("sgd", "mse")
+    before = layer.get_weights()[0]
+    model.fit(normal(6, 4, INPUTS), normal(6, 1), batch_size=2, shuffle=False, verbose=0)
+    assert np.isfinite(layer.get_weights()[0]).all()
+    assert (layer.get_weights()[0] != before).any()
+
+
+@plain_layers
+def test_dropout_draws_what_keras_draws(name):
+    own, ours = pair(name, dropout=0.5, seed=3, return_sequences=True)
+    x = tensor(normal(BATCH, STEPS, INPUTS))
+    trained = ours(x, training=True)
+    assert_close(trained, own(x, training=True))
+    assert_close(ours(x), own(x))
+    assert abs(numbers(trained)[0] - numbers(ours(x))[0]).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("LSTM", {"activation": "relu"}, "its activation is relu"),
+        ("SimpleRNN", {"activation": None}, "its activation is linear"),
+        ("GRU", {"recurrent_activation": "hard_sigmoid"}, "recurrent activation is hard_sigmoid"),
+        ("GRU", {"reset_after": False}, "`reset_after=False`"),
+        ("LSTM", {"recurrent_dropout": 0.5, "seed": 3}, "`recurrent_dropout=0.5`"),
+        ("GRU", {"dropout": 0.5, "implementation": 1, "seed": 3}, "with `implementation=1`"),
+    ],
+)
+def test_what_the_op_does_not_compute_keras_computes_and_says_so(name, options, why):
+    with pytest.warns(UserWarning, match=why):
+        own, ours = pair(name, **options)
+    x = tensor(normal(BATCH, STEPS, INPUTS))
+    for training in (False, True):
+        assert_close(ours(x, training=training), own(x, training=training))
+
+
+def test_asking_for_cudnn_asks_keras():
+    with pytest.warns(UserWarning, match="`use_cudnn=True`"):
+        fused.LSTM(UNITS, use_cudnn=True).build((BATCH, STEPS, INPUTS))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float64", 1e-9), ("mixed_bfloat16", 0.03), ("mixed_float16", 0.004)]
+)
+@plain_layers
+def test_dtypes(name, dtype, tolerance):
+    if BACKEND == "jax" and dtype == "float64":
+        pytest.skip("Keras with JAX has no float64 unless it is switched on")
+    own, ours = pair(name, dtype=dtype, return_sequences=True, return_state=True)
+    x = tensor(normal(BATCH, STEPS, INPUTS))
+    made, expected = ours(x), own(x)
+    kinds = [keras.backend.standardize_dtype(array.dtype) for array in made]
+    assert kinds == [ours.compute_dtype] * len(made)
+    assert_close(made, expected, max(tolerance, 1e-6))
+
+
+def test_layer_says_what_keras_says_of_wrong_input():
+    with pytest.raises(ValueError, match="expected ndim=3, found ndim=2"):
+        fused.LSTM(UNITS)(tensor(normal(2, 3)))
+    with pytest.raises(ValueError, match="expected a positive integer"):
+        fused.GRU(0)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests of the layers for Keras with each of its backends: a process has only one."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).with_name("keras_backend_test.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
+def test_backend(backend):
+    if not all(importlib.util.find_spec(name) for name in ("keras", backend)):
+        pytest.skip(f"keras or {backend} is not installed")
+    # Without plugins for several processes, which this one may itself be part of.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, TESTS],
+        env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gru_layer: what is true of it alone; recurrent_test.py has what is true of all such layers."""
+
+import os
+
+import numpy as np
+import pytest
+
+from nativeops import gru_layer
+from nativeops.testing.aspects import levels, selected
+from nativeops.testing.recurrent import GRU, draw, draw_arriving, forward_backward
+from nativeops.testing.recurrent_memory import peak
+
+OPEN, SHUT = 1e4, -1e4  # sums at which a gate is 1 or 0, exactly
+SIZES = (1500, 16, 64, 128)
+NUMBERS = 4 * 1500 * 16 * 128  # bytes of one number a unit and step
+SLACK = 4 << 20  # packed weights, and the pages around arrays
+
+without_sanitizer = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
+)
+
+
+def gated(r: float, z: float, n_x: float, n_h: float, steps: int, h_0: np.ndarray):
+    """A layer whose sums are biases alone: of the gates, and of n from both sides."""
+    units, dtype = h_0.shape[1], h_0.dtype
+    b_ih = np.repeat(np.array([r, z, n_x], dtype), units)
+    b_hh = np.repeat(np.array([0, 0, n_h], dtype), units)
+    x, zeros = np.ones((steps, len(h_0), 1), dtype), np.zeros((3 * units, 1), dtype)
+    return gru_layer(x, zeros, np.zeros((3 * units, units), dtype), b_ih, b_hh, h_0).output
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_open_update_gate_keeps_the_state_for_ever(level: str, dtype: str) -> None:
+    h_0 = np.random.default_rng(0).standard_normal((3, 21)).astype(dtype)
+    with selected(level):
+        found = gated(0.3, OPEN, 0.7, 0.2, 1000, h_0)
+    assert np.array_equal(found, np.tile(h_0, (1000, 1, 1)))
+
+
+@pytest.mark.parametrize("level", levels())
+def test_shut_update_gate_forgets_the_state(level: str) -> None:
+    h_0 = np.ones((2, 19))
+    with selected(level):
+        found = gated(0.0, SHUT, 0.7, 0.4, 3, h_0)
+    np.testing.assert_allclose(found, np.full((3, 2, 19), np.tanh(0.7 + 0.5 * 0.4)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_reset_gate_is_applied_behind_the_product_and_its_bias(level: str) -> None:
+    h_0 = np.ones((2, 19))
+    with selected(level):
+        shut, wide = gated(SHUT, SHUT, 0.7, 0.4, 1, h_0), gated(OPEN, SHUT, 0.7, 0.4, 1, h_0)
+    np.testing.assert_allclose(shut, np.full((1, 2, 19), np.tanh(0.7)), rtol=1e-14)
+    np.testing.assert_allclose(wide, np.full((1, 2, 19), np.tanh(0.7 + 0.4)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+def test_low_memory_changes_nothing_but_rounding(level: str, reverse: bool) -> None:
+    given = draw(GRU, (30, 7, 20, 33), reverse=reverse)
+    arriving = draw_arriving(GRU, given)
+    with selected(level):
+        plain = forward_backward(GRU, given, arriving)
+        low = forward_backward(GRU, {**given, "low_memory": True}, arriving)
+    assert low.pop("gates").size == 0
+    for name, array in low.items():
+        np.testing.assert_allclose(array, plain[name], rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@without_sanitizer
+def test_inference_keeps_no_gates() -> None:
+    assert peak(GRU, SIZES, "inference") <= NUMBERS + SLACK
+
+
+@without_sanitizer
+@pytest.mark.parametrize(("low_memory", "kept"), [(False, 4), (True, 0)])
+def test_training_keeps_no_more_than_stated(low_memory: bool, kept: int) -> None:
+    used = peak(GRU, SIZES, "training", low_memory=low_memory)
+    assert used <= (1 + kept) * NUMBERS + SLACK
+
+
+@without_sanitizer
+@pytest.mark.parametrize("low_memory", [False, True])
+def test_gradient_works_in_the_memory_of_the_gates(low_memory: bool) -> None:
+    d_x = NUMBERS // 2
+    used = peak(GRU, SIZES, "gradient", low_memory=low_memory)
+    assert used <= 4 * NUMBERS + d_x + 2 * SLACK
+
+
+@without_sanitizer
+@pytest.mark.parametrize("layout", ["batch first", "inputs first"])
+def test_inputs_are_never_copied_as_a_whole(layout: str) -> None:
+    steps, batch, inputs, units = sizes = (1500, 16, 512, 16)
+    x, output = 4 * steps * batch * inputs, 4 * steps * batch * units
+    assert peak(GRU, sizes, "inference", layout) <= output + SLACK
+    assert peak(GRU, sizes, "gradient", layout) <= x + 4 * output + 2 * SLACK  # d_x is as large

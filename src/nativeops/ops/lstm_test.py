@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lstm_layer: what is true of it alone; recurrent_test.py has what is true of all such layers."""
+
+import os
+
+import numpy as np
+import pytest
+
+from nativeops import lstm_layer
+from nativeops.testing.aspects import levels, selected
+from nativeops.testing.recurrent import LSTM, draw, draw_arriving, forward_backward
+from nativeops.testing.recurrent_memory import peak
+
+OPEN, SHUT = 1e4, -1e4  # sums at which a gate is 1 or 0, exactly
+SIZES = (1500, 16, 64, 128)
+NUMBERS = 4 * 1500 * 16 * 128  # bytes of one number a unit and step
+SLACK = 4 << 20  # packed weights, and the pages around arrays
+
+without_sanitizer = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
+)
+
+
+def gated(i: float, f: float, g: float, o: float, steps: int, c_0: np.ndarray):
+    """A layer whose gates do not depend on its input."""
+    units = c_0.shape[1]
+    bias = np.repeat(np.array([i, f, g, o], c_0.dtype), units)
+    x, zeros = np.ones((steps, len(c_0), 1), c_0.dtype), np.zeros((4 * units, 1), c_0.dtype)
+    return lstm_layer(x, zeros, np.zeros((4 * units, units), c_0.dtype), bias, c_0=c_0)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_open_forget_gate_keeps_the_cell_for_ever(level: str, dtype: str) -> None:
+    c_0 = np.random.default_rng(0).standard_normal((3, 21)).astype(dtype)
+    with selected(level):
+        found = gated(SHUT, OPEN, 0.7, OPEN, 1000, c_0)
+    assert np.array_equal(found.c_n, c_0)
+    np.testing.assert_allclose(found.output, np.tile(np.tanh(c_0), (1000, 1, 1)), atol=2e-7)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_open_gates_count_steps(level: str) -> None:
+    with selected(level):
+        found = gated(OPEN, OPEN, OPEN, OPEN, 1000, np.zeros((2, 19), np.float32))
+    assert np.array_equal(found.c_n, np.full((2, 19), 1000, np.float32))
+    assert np.array_equal(found.output[-1], np.ones((2, 19), np.float32))
+
+
+@pytest.mark.parametrize("level", levels())
+def test_shut_gates_forget_and_hide(level: str) -> None:
+    c_0 = np.ones((2, 19), np.float32)
+    with selected(level):
+        assert not gated(SHUT, SHUT, OPEN, OPEN, 1, c_0).c_n.any()
+        hidden = gated(OPEN, OPEN, OPEN, SHUT, 3, c_0)
+    assert not hidden.output.any()
+    assert np.array_equal(hidden.c_n, 4 * c_0)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+def test_low_memory_changes_nothing_but_rounding(level: str, reverse: bool) -> None:
+    given = draw(LSTM, (30, 7, 20, 33), reverse=reverse)
+    arriving = draw_arriving(LSTM, given)
+    with selected(level):
+        plain = forward_backward(LSTM, given, arriving)
+        low = forward_backward(LSTM, {**given, "low_memory": True}, arriving)
+    assert low.pop("gates").size == 0
+    for name, array in low.items():
+        np.testing.assert_allclose(array, plain[name], rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@without_sanitizer
+def test_inference_keeps_no_gates() -> None:
+    assert peak(LSTM, SIZES, "inference") <= NUMBERS + SLACK
+
+
+@without_sanitizer
+@pytest.mark.parametrize(("low_memory", "kept"), [(False, 5), (True, 1)])
+def test_training_keeps_no_more_than_stated(low_memory: bool, kept: int) -> None:
+    used = peak(LSTM, SIZES, "training", low_memory=low_memory)
+    assert used <= (1 + kept) * NUMBERS + SLACK
+
+
+@without_sanitizer
+@pytest.mark.parametrize("low_memory", [False, True])
+def test_gradient_works_in_the_memory_of_the_gates(low_memory: bool) -> None:
+    d_x = NUMBERS // 2
+    used = peak(LSTM, SIZES, "gradient", low_memory=low_memory)
+    assert used <= 4 * NUMBERS + d_x + 2 * SLACK
+
+
+@without_sanitizer
+@pytest.mark.parametrize("layout", ["batch first", "inputs first"])
+def test_inputs_are_never_copied_as_a_whole(layout: str) -> None:
+    steps, batch, inputs, units = sizes = (1500, 16, 512, 16)
+    x, output = 4 * steps * batch * inputs, 4 * steps * batch * units
+    assert peak(LSTM, sizes, "inference", layout) <= output + SLACK
+    assert peak(LSTM, sizes, "gradient", layout) <= x + 4 * output + 2 * SLACK  # d_x is as large

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recurrent layers: sequences of a batch, steps and threads do not disturb each other."""
+
+import multiprocessing
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from nativeops.ops.recurrent_test import both_ways, each_kind, each_level
+from nativeops.testing.aspects import num_threads, selected
+from nativeops.testing.recurrent import KINDS, Kind, Values, draw, draw_arriving, forward_backward
+from nativeops.testing.tolerance import assert_same
+
+# Sequences of no, of one and of all steps, in no order.
+LENGTHS = [6, 0, 1, 9, 3, 9, 2, *[8] * 5]
+SIZE = (9, len(LENGTHS), 20, 70)
+
+
+def per_sequence(kind: Kind) -> list[tuple[str, int]]:
+    """The results that belong to one sequence each, and the axis of the batch."""
+    states = [(f"{state}_n", 0) for state in kind.states]
+    first = [(f"d_{state}_0", 0) for state in kind.states]
+    return [("output", 1), ("d_x", 1), *states, *first]
+
+
+def assert_near(found: np.ndarray, expected: np.ndarray, what: str) -> None:
+    """But for the order in which a sum is taken, which depends on how many rows there are."""
+    assert found.shape == expected.shape, what
+    unit = 2.0**-53 if found.dtype == np.float64 else 2.0**-24
+    rounded = 2.0**-10 * np.abs(expected) if found.dtype == np.float16 else 0
+    allowed = rounded + 32 * unit * np.abs(expected).max(initial=1)
+    error = np.abs(found.astype(np.float64) - expected)
+    assert (error <= allowed).all(), f"{what} differs by {error.max():.3g}"
+
+
+@each_kind
+@both_ways
+@each_level
+def test_sequences_without_a_step_keep_their_state(kind: Kind, reverse: bool, level: str) -> None:
+    given = draw(kind, SIZE, LENGTHS, reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    with selected(level):
+        found = forward_backward(kind, given, arriving)
+    b = LENGTHS.index(0)
+    for state in kind.states:
+        assert_same(found[f"{state}_n"][b], given[f"{state}_0"][b], f"`{state}_n`")
+        assert_same(found[f"d_{state}_0"][b], arriving[f"d_{state}_n"][b], f"`d_{state}_0`")
+    for b, length in enumerate(LENGTHS):
+        assert not found["output"][length:, b].any()
+        assert not found["d_x"][length:, b].any()
+        last = 0 if reverse else length - 1
+        if length:
+            assert_same(found["h_n"][b], found["output"][last, b], "`h_n`")
+
+
+@each_kind
+@both_ways
+@each_level
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_sequence_in_a_batch_is_as_alone(kind: Kind, reverse: bool, level: str, dtype) -> None:
+    given = draw(kind, SIZE, LENGTHS, dtype=dtype, reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    with selected(level):
+        found = forward_backward(kind, given, arriving)
+        for b, length in enumerate(LENGTHS[:8]):
+            single = forward_backward(*(kind, alone(given, b, length), alone(arriving, b, length)))
+            for name, axis in per_sequence(kind):
+                mine = np.take(found[name], [b], axis)
+                mine = mine[:length] if axis else mine
+                assert_near(mine, single[name], f"`{name}` of sequence {b}")
+
+
+def alone(values: Values, b: int, length: int) -> Values:
+    """One sequence of a batch, as long as it is, and no lengths."""
+    cut = {name: values[name][:length, b : b + 1] for name in ("x", "d_output") if name in values}
+    states = ("h_0", "c_0", "d_h_n", "d_c_n")
+    cut |= {name: values[name][b : b + 1] for name in states if name in values}
+    return {name: cut.get(name, value) for name, value in values.items() if name != "lengths"}
+
+
+@each_kind
+@both_ways
+@each_level
+@pytest.mark.parametrize("size", [SIZE, (100, 9, 40, 33), (4, 7, 3, 5), (9, 1, 30, 300)], ids=str)
+def test_any_number_of_threads_gives_the_same_bits(kind: Kind, reverse, level: str, size) -> None:
+    given = draw(kind, size, dtype="float32", reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    first: Values = {}
+    with selected(level):
+        for n in (1, 2, 3):
+            with num_threads(n):
+                found = forward_backward(kind, given, arriving)
+            for name, array in first.items():
+                assert_same(found[name], array, f"`{name}` with {n} threads")
+            first = found
+
+
+@each_kind
+@both_ways
+@each_level
+def test_step_by_step_is_the_whole(kind: Kind, reverse: bool, level: str) -> None:
+    given = draw(kind, (60, 2, 5, 20), None, dtype="float32", reverse=reverse)
+    with selected(level):
+        whole = kind.op(**given)
+        now = dict(given)
+        for t in reversed(range(60)) if reverse else range(60):
+            step = kind.op(**{**now, "x": given["x"][t : t + 1]})
+            assert_near(step.output[0], whole.output[t], f"step {t}")
+            now |= {f"{state}_0": getattr(step, f"{state}_n") for state in kind.states}
+    for state in kind.states:
+        assert_near(now[f"{state}_0"], getattr(whole, f"{state}_n"), f"`{state}_n`")
+
+
+@each_kind
+@both_ways
+@each_level
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("where", ["x", "h_0", "c_0", "d_output"])
+def test_nan_stays_in_its_own_sequence(kind: Kind, reverse, level: str, dtype, where) -> None:
+    if where == "c_0" and "c" not in kind.states:
+        pytest.skip("this layer has no cell")
+    given = draw(kind, SIZE, LENGTHS, dtype=dtype, reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    b = LENGTHS.index(3)
+    with selected(level):
+        first = forward_backward(kind, given, arriving)
+        values = arriving if where == "d_output" else given
+        values[where][(1, b, 2) if values[where].ndim == 3 else (b, 2)] = np.nan
+        found = forward_backward(kind, given, arriving)
+    others = np.arange(len(LENGTHS)) != b
+    for name, axis in per_sequence(kind):
+        mine, before = (np.compress(others, v[name], axis) for v in (found, first))
+        assert_same(mine, before, f"`{name}` of another sequence")
+    result = found["d_x" if where == "d_output" else "output"]
+    hit = {"x": [0, 1] if reverse else [1, 2], "d_output": [1, 2] if reverse else [0, 1]}
+    for t in hit.get(where, [0, 1, 2]):
+        assert np.isnan(result[t, b]).any(), f"the NaN is lost at step {t}"
+    assert not result[3:, b].any(), "something is beyond the end"
+
+
+@each_kind
+@both_ways
+@each_level
+def test_what_lies_beyond_the_ends_has_no_influence(kind: Kind, reverse: bool, level: str) -> None:
+    given = draw(kind, SIZE, LENGTHS, dtype="float32", reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    with selected(level):
+        first = forward_backward(kind, given, arriving)
+        for b, length in enumerate(LENGTHS):
+            given["x"][length:, b] = np.nan
+            arriving["d_output"][length:, b] = np.nan
+        found = forward_backward(kind, given, arriving)
+    for name, array in first.items():
+        assert_same(found[name], array, f"`{name}`")
+
+
+@each_kind
+@both_ways
+@each_level
+def test_batch_first_views_give_the_same_bits(kind: Kind, reverse: bool, level: str) -> None:
+    given = draw(kind, SIZE, LENGTHS, dtype="float32", reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    with selected(level):
+        first = forward_backward(kind, given, arriving)
+        for values, name in ((given, "x"), (arriving, "d_output")):
+            values[name] = np.ascontiguousarray(values[name].swapaxes(0, 1)).swapaxes(0, 1)
+        found = forward_backward(kind, given, arriving)
+    for name, array in first.items():
+        assert_same(found[name], array, f"`{name}`")
+
+
+def results(kind: Kind, size: tuple[int, int, int, int] = (20, 8, 30, 70)) -> Values:
+    given = draw(kind, size, dtype="float32")
+    return forward_backward(kind, given, draw_arriving(kind, given))
+
+
+def same(found: Values, expected: Values) -> bool:
+    return all(np.array_equal(found[name], array) for name, array in expected.items())
+
+
+def test_concurrent_calls_from_many_threads_are_right() -> None:
+    expected = [results(kind) for kind in KINDS]
+
+    def work(i: int) -> bool:
+        return all(same(results(KINDS[i % 4]), expected[i % 4]) for _ in range(10))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def child(expected: list[Values]) -> None:
+    sys.exit(0 if all(same(results(k), e) for k, e in zip(KINDS, expected, strict=True)) else 1)
+
+
+def test_forked_child_computes_too() -> None:
+    expected = [results(kind) for kind in KINDS]
+    process = multiprocessing.get_context("fork").Process(target=child, args=(expected,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads in general
+        process.start()
+    process.join(60)
+    hangs = process.is_alive()
+    process.kill()
+    assert not hangs, "the child hangs"
+    assert process.exitcode == 0
