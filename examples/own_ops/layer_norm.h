@@ -5,7 +5,8 @@
 
 namespace nativeops {
 
-// The mean of a row, and one over its standard deviation: in two passes, so that nothing cancels.
+// The mean of a row, and one over its standard deviation: in two passes, and from the first number
+// on, so that nothing cancels.
 template <class A>
 struct Spread {
   A mean, scale;
@@ -13,7 +14,8 @@ struct Spread {
 template <class T, class A>
 KERNEL Spread<A> spread(Team team, In<T, 1> x, A eps) {
   const int64_t n = x.size(0);
-  const A mean = team.sum(0, n, [=](int64_t i) { return A(x(i)); }) / A(n);
+  const A first = x(0);
+  const A mean = first + team.sum(0, n, [=](int64_t i) { return A(x(i)) - first; }) / A(n);
   const A square = team.sum(0, n, [=](int64_t i) { return (A(x(i)) - mean) * (A(x(i)) - mean); });
   return {mean, 1 / sqrt(square / A(n) + eps)};
 }

@@ -12,29 +12,31 @@ namespace nativeops {
 template <class T>
 void stencil(Device& dev, In<T, 3> x, Out<T, 3> out, double rate) {
   using A = Accum<T>;
-  const int64_t rows = x.size(1), cols = x.size(2);
-  const A share = static_cast<A>(rate);
   for_each_tile(dev, out, [=] KERNEL(Block block) {
     SHARED A cell[kTile + 2][kTile + 2];
-    const auto fetch = [=, &cell](int r, int c) {  // of the tile with its border, from -1 to kTile
+    const In<T, 2> from = at(x, block.batch);
+    const Out<T, 2> to = at(out, block.batch);
+    const int64_t rows = to.size(0), cols = to.size(1);
+    const A share = static_cast<A>(rate);
+    const auto fetch = [&](int r, int c) {  // of the tile with its border, from -1 to kTile
       const int64_t i = block.row + r, j = block.col + c;
       const bool inside = i >= 0 && i < rows && j >= 0 && j < cols;
-      cell[r + 1][c + 1] = inside ? A(x(block.batch, i, j)) : A(0);
+      cell[r + 1][c + 1] = inside ? A(from(i, j)) : A(0);
     };
-    block.each([=](int r, int c) { fetch(r, c); });
-    block.each([=](int r, int c) {
+    block.each([&](int r, int c) { fetch(r, c); });
+    block.each([&](int r, int c) {
       if (r > 1) return;  // two rows of threads fetch what is around
       const int side = r == 0 ? -1 : kTile;
       fetch(side, c);
       fetch(c, side);
     });
     block.sync();
-    block.each([=, &cell](int r, int c) {
+    block.each([&](int r, int c) {
       const int64_t i = block.row + r, j = block.col + c;
       if (i >= rows || j >= cols) return;
       const A here = cell[r + 1][c + 1];
       const A around = cell[r][c + 1] + cell[r + 2][c + 1] + cell[r + 1][c] + cell[r + 1][c + 2];
-      out(block.batch, i, j) = T(here + share * (around - 4 * here));
+      to(i, j) = T(here + share * (around - 4 * here));
     });
   });
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The debug device finds planted bugs, always, and finds none where there are none."""
+"""The debug device finds planted bugs, always, and finds none where there are none; nor has the
+order of phases (devices/cpu/phases.h) any."""
 
 import os
 import shutil
@@ -11,7 +12,9 @@ import pytest
 
 pytestmark = pytest.mark.races
 
-FLAGS = ("-O1", "-g", "-fsanitize=thread", "-DNATIVEOPS_CPU_THREADS")
+SANITIZE = ("-O1", "-g", "-fsanitize=thread")
+FLAGS = (*SANITIZE, "-DNATIVEOPS_CPU_THREADS")
+TUNED = (*SANITIZE, "-mavx2", "-mfma", "-mf16c", "-DNATIVEOPS_LEVEL=1")
 RACES = [
     "missing_barrier",
     "missing_barrier_before_reuse",
@@ -32,14 +35,13 @@ RUNS = 3
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(scope="session")
-def run(build: Callable[..., Path]) -> Run:
+def watched(program: Path) -> Run:
+    """Start a program that was built with ThreadSanitizer."""
     setarch = shutil.which("setarch")
     assert setarch, (
         "these tests need `setarch` (of util-linux): ThreadSanitizer of g++ 12 cannot run while "
         "the kernel places memory at random"
     )
-    program = build("races.cpp", *FLAGS)
     environment = {**os.environ, "TSAN_OPTIONS": f"exitcode={RACE} halt_on_error=1"}
 
     def start(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -49,6 +51,16 @@ def run(build: Callable[..., Path]) -> Run:
         )
 
     return start
+
+
+@pytest.fixture(scope="session")
+def run(build: Callable[..., Path]) -> Run:
+    return watched(build("races.cpp", *FLAGS))
+
+
+@pytest.fixture(scope="session")
+def run_phases(build: Callable[..., Path]) -> Run:
+    return watched(build("phases.cpp", *TUNED))
 
 
 @pytest.mark.parametrize("kernel", RACES)
@@ -73,5 +85,19 @@ def test_planted_misuse_of_a_barrier_is_always_reported(run: Run, kernel: str) -
 def test_correct_kernel_is_not_reported(run: Run, kernel: str) -> None:
     for _ in range(2):
         done = run(kernel)
+        assert done.returncode == 0, done.stderr
+        assert not done.stderr
+
+
+def test_race_within_a_phase_is_reported(run_phases: Run) -> None:
+    done = run_phases("race_within_a_phase")
+    assert done.returncode == RACE, done.stderr
+    assert "data race" in done.stderr
+    assert "phases.cpp:" in done.stderr
+
+
+def test_phases_are_ordered(run_phases: Run) -> None:
+    for _ in range(RUNS):
+        done = run_phases()
         assert done.returncode == 0, done.stderr
         assert not done.stderr

@@ -11,6 +11,8 @@ import pytest
 HERE = Path(__file__).resolve().parent
 SRC = HERE.parent.parent / "src"
 KERNEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math")  # as kernels are built
+AVX2 = ("-mavx2", "-mfma", "-mf16c")
+AVX512 = (*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "cd")))
 # The flags say the device and the instruction set, and with them whether products fuse with sums.
 ON_THREADS = ("-O1", "-DNATIVEOPS_CPU_THREADS", "-DNATIVEOPS_USER_OP")
 PROGRAMS = {
@@ -20,7 +22,13 @@ PROGRAMS = {
     "contract on cpu-threads": ("contract.cpp", ON_THREADS),
     "pairwise": ("pairwise.cpp", ("-O1", *KERNEL_FLAGS[1:])),
     "numbers": ("numbers.cpp", KERNEL_FLAGS),
-    "numbers with fma": ("numbers.cpp", (*KERNEL_FLAGS, "-mavx2", "-mfma", "-mf16c")),
+    "numbers with fma": ("numbers.cpp", (*KERNEL_FLAGS, *AVX2)),
+    "phases": ("phases.cpp", ("-O2", *AVX2, "-DNATIVEOPS_LEVEL=1")),
+    "recurrent": ("recurrent.cpp", (*KERNEL_FLAGS, *AVX2, "-DNATIVEOPS_LEVEL=1")),
+    "recurrent with avx512": (
+        "recurrent.cpp",
+        (*KERNEL_FLAGS, *AVX512, "-mprefer-vector-width=512", "-DNATIVEOPS_LEVEL=2"),
+    ),
 }
 NOT_THIS_CPU = 77
 
@@ -42,7 +50,7 @@ def test_case_holds(build: Callable[..., Path], program: str, case: str) -> None
     command = [build(source, *flags), case]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     if done.returncode == NOT_THIS_CPU:
-        pytest.skip("this CPU has no AVX2 and FMA")
+        pytest.skip("this CPU has not the instructions that the program is built for")
     assert done.returncode == 0, done.stderr
 
 
@@ -52,7 +60,7 @@ def test_unknown_case_fails(build: Callable[..., Path]) -> None:
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("level", [(), ("-mavx2", "-mfma", "-mf16c")], ids=["portable", "avx2"])
+@pytest.mark.parametrize("level", [(), AVX2], ids=["portable", "avx2"])
 def test_loops_over_elementary_functions_vectorise(level: tuple[str, ...]) -> None:
     source = HERE / "vectorised.cpp"
     command = ["g++", "-std=c++17", *KERNEL_FLAGS, *level, "-fopt-info-vec", f"-I{SRC}"]

@@ -14,6 +14,9 @@ from keras import ops
 
 import nativeops.layers.keras as fused
 
+# Keras's variables are older than NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+
 BACKEND = keras.backend.backend()
 STEPS, BATCH, INPUTS, UNITS = 6, 4, 3, 5
 MASKS = {

@@ -12,9 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn.utils.rnn import PackedSequence, pack_sequence  # noqa: E402
+
 import nativeops  # noqa: E402
 from nativeops.layers.torch import FUSED, GRU, LSTM, RNN  # noqa: E402
-from torch.nn.utils.rnn import PackedSequence, pack_sequence  # noqa: E402
 
 KINDS = {kind.__name__: (kind, fused) for kind, fused in FUSED.items()}
 T, B, D, H = 5, 3, 2, 4

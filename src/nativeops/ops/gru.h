@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GRU layer: the cell. Declared in gru.py.
 #pragma once
-#include "nativeops/devices/recurrent.h"
+#include "nativeops/devices/recurrent_grad.h"
 
 namespace nativeops {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simple recurrent (Elman) layers: the cells. Declared in rnn.py.
 #pragma once
-#include "nativeops/devices/recurrent.h"
+#include "nativeops/devices/recurrent_grad.h"
 
 namespace nativeops {
 

@@ -81,6 +81,29 @@ void pack(View<const T, 2> from, A* to, int64_t width) {
   }
 }
 
+// A vector of numbers along the last axis, at most `count`; what is not loaded is 0.
+template <class T, int N>
+simd::Vec<Accum<T>> load_along(const View<const T, N>& row, const T* from, int64_t count) {
+  constexpr int n = simd::kLanes<Accum<T>>;
+  if (row.stride(N - 1) == 1) return simd::load(from, count);
+  if (row.stride(N - 1) == 0) return simd::broadcast(Accum<T>(*from));  // the gradient of a sum
+  alignas(64) Accum<T> lane[n] = {};
+  for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) {
+    lane[i] = Accum<T>(from[i * row.stride(N - 1)]);
+  }
+  return simd::load(lane);
+}
+template <class T, int N>
+void store_along(const View<T, N>& row, T* to, simd::Vec<Accum<T>> a, int64_t count) {
+  constexpr int n = simd::kLanes<Accum<T>>;
+  if constexpr (std::is_same_v<T, Accum<T>>) {
+    if (row.stride(N - 1) == 1) return simd::store(to, a, count);
+  }
+  alignas(64) Accum<T> lane[n];
+  simd::store(lane, a);
+  for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) to[i * row.stride(N - 1)] = T(lane[i]);
+}
+
 // Unpacked again, in the type and the layout of the result.
 template <class A, class T>
 void unpack(const A* from, int64_t width, View<T, 2> to) {

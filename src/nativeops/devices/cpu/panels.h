@@ -14,6 +14,12 @@ namespace nativeops::tuned {
 constexpr int kWidest = 4;  // vectors in a panel
 constexpr int kTallest = NATIVEOPS_LEVEL >= 2 ? 14 : 6;
 
+// Two bf16 as the word that they make.
+inline float word_of(bf16 first, bf16 second) {
+  return bit_cast<float>(static_cast<uint32_t>(first.bits) | static_cast<uint32_t>(second.bits)
+                                                                 << 16);
+}
+
 // How many rows a block of so many vectors has: its sums, one load of each vector of the panel and
 // one of a row's number must fit in the registers.
 template <int kVectors>
@@ -28,6 +34,7 @@ constexpr int kBlockRows = NATIVEOPS_LEVEL >= 2 ? (kVectors == 4   ? 6
 
 // What a product is made of: numbers, or words that hold two bf16 (only where simd::has_pairs()).
 struct Numbers {
+  static constexpr int kPerWord = 1;
   template <class V>
   static V fma(V a, V b, V c) {
     return simd::fma(a, b, c);
@@ -35,6 +42,7 @@ struct Numbers {
 };
 #if NATIVEOPS_LEVEL >= 2
 struct Pairs {
+  static constexpr int kPerWord = 2;
   static simd::Vec<float> fma(simd::Vec<float> a, simd::Vec<float> b, simd::Vec<float> c) {
     return simd::fma_pairs(a, b, c);
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "nativeops/devices/cpu/device.h"
+#include "nativeops/devices/cpu/pack.h"
 
 namespace nativeops::tuned {
 
@@ -106,5 +107,18 @@ class Phases {
   alignas(64) std::atomic<int64_t> done_{0};  // items of all phases together
   std::atomic<int> there_{0};
 };
+
+// Runs phases of work on all threads, or on this one alone if `steps`, the vector operations in
+// all, are few.
+template <class F>
+void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& body) {
+  const int64_t wanted = steps > kWorthWaking ? dev.num_threads() : 1;
+  const int threads = static_cast<int>(std::max<int64_t>(1, std::min(wanted, items)));
+  Phases all(phases, items, threads);
+  dev.parallel(threads, [&](int64_t home) {
+    all.work(static_cast<int>(home), [&](int64_t phase, int64_t item) { body(home, phase, item); });
+  });
+  all.rethrow();
+}
 
 }  // namespace nativeops::tuned

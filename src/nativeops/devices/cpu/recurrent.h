@@ -10,155 +10,12 @@
 #include <vector>
 
 #include "nativeops/devices/cpu/activations.h"
-#include "nativeops/devices/cpu/dots.h"
-#include "nativeops/devices/cpu/panels.h"
+#include "nativeops/devices/cpu/gate_products.h"
 #include "nativeops/devices/cpu/phases.h"
 #include "nativeops/devices/cpu/sequences.h"
 #include "nativeops/devices/recurrent.h"
 
 namespace nativeops::tuned {
-
-// A vector of numbers along the last axis, at most `count`; what is not loaded is 0.
-template <class T, int N>
-simd::Vec<Accum<T>> load_along(const View<const T, N>& row, const T* from, int64_t count) {
-  constexpr int n = simd::kLanes<Accum<T>>;
-  if (row.stride(N - 1) == 1) return simd::load(from, count);
-  if (row.stride(N - 1) == 0) return simd::broadcast(Accum<T>(*from));  // the gradient of a sum
-  alignas(64) Accum<T> lane[n] = {};
-  for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) {
-    lane[i] = Accum<T>(from[i * row.stride(N - 1)]);
-  }
-  return simd::load(lane);
-}
-template <class T, int N>
-void store_along(const View<T, N>& row, T* to, simd::Vec<Accum<T>> a, int64_t count) {
-  constexpr int n = simd::kLanes<Accum<T>>;
-  if constexpr (std::is_same_v<T, Accum<T>>) {
-    if (row.stride(N - 1) == 1) return simd::store(to, a, count);
-  }
-  alignas(64) Accum<T> lane[n];
-  simd::store(lane, a);
-  for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) to[i * row.stride(N - 1)] = T(lane[i]);
-}
-
-// Runs phases of work on all threads, or on this one alone if `steps`, the vector operations in
-// all, are few.
-template <class F>
-void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& body) {
-  const int64_t wanted = steps > kWorthWaking ? dev.num_threads() : 1;
-  const int threads = static_cast<int>(std::max<int64_t>(1, std::min(wanted, items)));
-  Phases all(phases, items, threads);
-  dev.parallel(threads, [&](int64_t home) {
-    all.work(static_cast<int>(home), [&](int64_t phase, int64_t item) { body(home, phase, item); });
-  });
-  all.rethrow();
-}
-
-// The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a
-// time: sums[row][unit][gate][lane]. The weights are packed so, or read as they lie.
-template <class Cell, class T, class Of = Numbers>
-class GateProducts {
-  using A = Accum<T>;
-  static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates;
-  static constexpr bool kPairs = !std::is_same_v<Of, Numbers>;
-
- public:
-  static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
-
-  // rows: how many will be multiplied in all, and in one step.
-  GateProducts(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias, int64_t rows,
-               int64_t rows_at_once)
-      : split_(split),
-        weight_(weight),
-        whole_(weight.stride(1) == 1 && weight.size(1) % (kPairs ? 2 : 1) == 0),
-        direct_((std::is_same_v<A, T> || kPairs) && whole_ &&
-                (rows <= kFewRows || rows_at_once <= 2)),
-        depth_(kPairs ? ceil_div(weight.size(1), 2) : weight.size(1)),
-        memory_(dev.workspace<A>(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1))) {
-    const int64_t steps = direct_ ? 0 : split.vectors * kGates * depth_;
-    parallel_if_large(dev, split.panels, steps, [&](int64_t p) {
-      for (int u = 0; u < split.count(p); ++u) {
-        for (int g = 0; g < kGates; ++g) prepare(p, u, g, bias);
-      }
-    });
-  }
-
-  int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
-
-  // sums[r] = rows[r] · weights + bias
-  void multiply(int64_t p, const A* const* rows, int64_t count, A* sums) const {
-    if (!direct_) {
-      return tuned::multiply<Of>(static_cast<int>(width(p) / n), rows, count, 0, depth_,
-                                 bias(p) + width(p), bias(p), 0, sums, width(p));
-    }
-    for (int u = 0; u < split_.count(p); ++u) {
-      for (int g = 0; g < kGates; ++g) multiply_as_it_lies(p, u, g, rows, count, sums);
-    }
-  }
-
- private:
-  // Packing takes the time of about 60 rows' products (Zen4 EPYC, 2026-11).
-  static constexpr int64_t kFewRows = 48;
-
-  A* bias(int64_t p) const {
-    return memory_.data() + split_.first(p) * kGates * n * (direct_ ? 1 : depth_ + 1);
-  }
-  int64_t units() const { return weight_.size(0) / kGates; }
-  int64_t row(int64_t p, int u, int g) const { return g * units() + (split_.first(p) + u) * n; }
-  int64_t count(int64_t p, int u) const {
-    return std::min<int64_t>(n, units() - (split_.first(p) + u) * n);
-  }
-
-  void prepare(int64_t p, int u, int g, In<T, 1> bias_in) {
-    const int64_t first = row(p, u, g), inside = count(p, u), column = (u * kGates + g) * n;
-    for (int64_t i = 0; i < n; ++i) {
-      bias(p)[column + i] = i < inside && bias_in ? A(bias_in(first + i)) : A(0);
-    }
-    A* to = bias(p) + width(p) + column;
-    if (direct_ || depth_ == 0) return;
-    if constexpr (kPairs) {
-      if (!whole_ || weight_.stride(0) % 2 != 0) return pack_pairs(first, inside, to, width(p));
-      const auto* words = reinterpret_cast<const A*>(&weight_(first, 0));
-      pack(View<const A, 2>{words, {depth_, inside}, {1, weight_.stride(0) / 2}}, to, width(p));
-    } else {
-      const View<const T, 2> part{
-          &weight_(first, 0), {depth_, inside}, {weight_.stride(1), weight_.stride(0)}};
-      pack(part, to, width(p));
-    }
-  }
-  void pack_pairs(int64_t first, int64_t inside, A* to, int64_t width) {
-    for (int64_t k = 0; k < depth_; ++k) {
-      for (int64_t i = 0; i < n; ++i) {
-        T word[2] = {T(0.0f), T(0.0f)};
-        for (int64_t half = 0; half < 2 && i < inside; ++half) {
-          if (2 * k + half < weight_.size(1)) word[half] = weight_(first + i, 2 * k + half);
-        }
-        memcpy(to + k * width + i, word, sizeof word);
-      }
-    }
-  }
-
-  void multiply_as_it_lies(int64_t p, int u, int g, const A* const* rows, int64_t height,
-                           A* sums) const {
-    const int64_t column = (u * kGates + g) * n;
-    if constexpr (std::is_same_v<A, T> || kPairs) {
-      dots<Of>(rows, height, &weight_(row(p, u, g), 0), weight_.stride(0), count(p, u), depth_,
-               sums + column, width(p));
-    }
-    for (int64_t r = 0; r < height; ++r) {
-      A* sum = sums + r * width(p) + column;
-      const int64_t inside = count(p, u);
-      simd::store(sum, simd::load(sum, inside) + simd::load(bias(p) + column));
-    }
-  }
-
-  const Split& split_;
-  const In<T, 2> weight_;
-  const bool whole_;  // rows of whole words without gaps
-  const bool direct_;
-  const int64_t depth_;
-  Workspace<A> memory_;
-};
 
 // Of: what rows and weights are multiplied as. As pairs of bf16, the state is kept in float too.
 template <class Cell, class T, class Of = Numbers>
@@ -167,7 +24,7 @@ class Forward {
   using V = simd::Vec<A>;
   using Products = GateProducts<Cell, T, Of>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kUnits = Products::kUnits;
-  static constexpr bool kPairs = !std::is_same_v<Of, Numbers>;
+  static constexpr bool kPairs = Of::kPerWord == 2;
 
  public:
   Forward(Device& dev, const Layer<T>& layer, const States<T>& to)
@@ -184,8 +41,8 @@ class Forward {
         state_(dev.workspace<A>(3 * seq_.batch * stride_)),
         streams_(to.gates && to.gates.count() * static_cast<int64_t>(sizeof(T)) > kCaches),
         converts_((!std::is_same_v<A, T> && !kPairs) || layer.x.stride(2) != 1 ||
-                  (kPairs && layer.inputs() % 2 != 0)),
-        row_(kPairs ? ceil_div(layer.inputs(), 2) : layer.inputs()),
+                  layer.inputs() % Of::kPerWord != 0),
+        row_(ceil_div(layer.inputs(), Of::kPerWord)),
         converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * row_ : 0)),
         pairs_(dev.workspace<A>(kPairs ? seq_.batch * stride_ : 0)) {}
 

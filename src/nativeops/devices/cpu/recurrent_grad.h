@@ -9,30 +9,44 @@
 
 #include "nativeops/devices/cpu/recurrent.h"
 #include "nativeops/devices/cpu/weight_grad.h"
+#include "nativeops/devices/recurrent_grad.h"
 
 namespace nativeops::tuned {
 
-// The columns [0, columns) of a matrix in panels, for the rows [first, first + depth) of each gate.
-template <class T>
+// The columns of a matrix in panels; as pairs, two rows make one of words.
+template <class T, class Of>
 class ColumnPanels {
   using A = Accum<T>;
   static constexpr int n = simd::kLanes<A>;
 
  public:
   ColumnPanels(Device& dev, const Split& split, In<T, 2> matrix)
-      : rows_(matrix.size(0)), memory_(dev.workspace<A>(split.vectors * n * rows_)) {
+      : rows_(matrix.size(0) / Of::kPerWord), memory_(dev.workspace<A>(split.vectors * n * rows_)) {
     dev.parallel(split.panels, [&](int64_t p) {
       for (int v = 0; v < split.count(p); ++v) {
         const int64_t column = (split.first(p) + v) * n;
-        const View<const T, 2> part{&matrix(0, column),
-                                    {rows_, std::min<int64_t>(n, matrix.size(1) - column)},
-                                    {matrix.stride(0), matrix.stride(1)}};
-        pack(part, memory_.data() + split.first(p) * n * rows_ + v * n, split.count(p) * n);
+        const int64_t inside = std::min<int64_t>(n, matrix.size(1) - column);
+        A* to = memory_.data() + split.first(p) * n * rows_ + v * n;
+        if constexpr (Of::kPerWord == 2) {
+          for (int64_t k = 0; k < rows_; ++k) {
+            for (int64_t i = 0; i < n; ++i) {
+              const auto at = [&](int64_t row) {
+                return i < inside ? matrix(row, column + i) : T(0.0f);
+              };
+              to[k * split.count(p) * n + i] = word_of(at(2 * k), at(2 * k + 1));
+            }
+          }
+        } else {
+          const View<const T, 2> part{
+              &matrix(0, column), {rows_, inside}, {matrix.stride(0), matrix.stride(1)}};
+          pack(part, to, split.count(p) * n);
+        }
       }
     });
   }
+  // From a row of the matrix on, which must be the first of a word.
   const A* panel(const Split& split, int64_t p, int64_t row) const {
-    return memory_.data() + (split.first(p) * rows_ + row * split.count(p)) * n;
+    return memory_.data() + (split.first(p) * rows_ + row / Of::kPerWord * split.count(p)) * n;
   }
 
  private:
@@ -40,9 +54,12 @@ class ColumnPanels {
   Workspace<A> memory_;
 };
 
-template <class Cell, class T>
+// Of: what the products are made of. As pairs, the gates' gradients are kept in bf16, and a gate
+// must have whole words.
+template <class Cell, class T, class Of = Numbers>
 class Backward {
   using A = Accum<T>;
+  using Part = std::conditional_t<Of::kPerWord == 2, T, A>;
   using V = simd::Vec<A>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kParts = Cell::kParts;
 
@@ -58,7 +75,7 @@ class Backward {
         split_(ceil_div(units_, n), kWidest, dev.num_threads()),
         recurrent_(dev, split_, layer.w_hh),
         stride_(split_.vectors * n),
-        parts_(dev.workspace<A>(seq_.frames() * row_size())),
+        parts_(dev.workspace<Part>(seq_.frames() * row_size())),
         carried_(dev.workspace<A>(2 * seq_.batch * stride_)),
         bias_(dev.workspace<A>(kParts * stride_)),
         sums_(dev.workspace<A>(dev.num_threads() * seq_.batch * kWidest * n)) {}
@@ -74,7 +91,7 @@ class Backward {
                });
     finish_bias();
     if (to_.x) input_grad();
-    WeightGrad<T> weights(dev_, parts_.data(), row_size(), seq_.frames());
+    WeightGrad<T, Of> weights(dev_, parts_.data(), row_size(), seq_.frames());
     if (to_.w_ih) {
       weights.run(to_.w_ih, Cell::kInputPart, units_, [&](auto... place) { copy_input(place...); });
     }
@@ -88,7 +105,7 @@ class Backward {
     int64_t step, r;
   };
   int64_t row_size() const { return kParts * units_; }
-  A* parts(int64_t step, int64_t r) const {
+  Part* parts(int64_t step, int64_t r) const {
     return parts_.data() + seq_.frame(step, r) * row_size();
   }
   A* direct(int64_t r) { return carried_.data() + r * stride_; }  // what passes by the gates
@@ -171,9 +188,9 @@ class Backward {
     }
     if (Cell::kHasCell) c = cell_before(step, r, b, unit);
     Cell::forward(x, h, simd::zero<A>(), c, kept);
-    A* row = parts(step, r);
+    Part* row = parts(step, r);
     for (int q = 0; q < Cell::kKept; ++q) {
-      simd::store(row + q * units_ + unit, kept[q], units_ - unit);
+      store_part(row + q * units_ + unit, kept[q], units_ - unit);
     }
   }
   V cell_before(int64_t step, int64_t r, int64_t b, int64_t unit) const {
@@ -200,11 +217,12 @@ class Backward {
     const int64_t count = step < 0 ? seq_.batch : seq_.active(step), later = seq_.active(step + 1);
     const int64_t width = split_.count(panel) * n;
     std::vector<const A*> rows(static_cast<size_t>(later));
-    for (int64_t r = 0; r < later; ++r) rows[r] = parts(step + 1, r);
+    for (int64_t r = 0; r < later; ++r) rows[r] = words(parts(step + 1, r));
     std::fill_n(sums, count * width, A(0));
+    const int64_t gate = units_ / Of::kPerWord;  // in words
     for (int g = 0; g < kGates && later > 0; ++g) {
-      multiply(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * units_, units_,
-               recurrent_.panel(split_, panel, g * units_), sums, width, sums, width);
+      multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * gate, gate,
+                   recurrent_.panel(split_, panel, g * units_), sums, width, sums, width);
     }
     for (int64_t r = 0; r < count; ++r) {
       for (int v = 0; v < split_.count(panel); ++v) {
@@ -224,7 +242,7 @@ class Backward {
     }
     const int64_t t = seq_.time(step, r), before = step > 0 ? seq_.time(step - 1, r) : 0;
     d_h = d_h + load_row(from_.d_y, t, b, unit);
-    A* row = parts(step, r);
+    Part* row = parts(step, r);
     V kept[Cell::kKept > 0 ? Cell::kKept : 1], part[kParts], d_c = simd::load(d_cell(r) + unit);
     for (int q = 0; q < Cell::kKept; ++q) {
       kept[q] = kept_gates_ ? load_along(from_.gates, &from_.gates(t, b, q * units_ + unit), count)
@@ -243,10 +261,14 @@ class Backward {
     simd::store(direct(r) + unit, past);
     simd::store(d_cell(r) + unit, d_c);
     for (int p = 0; p < kParts; ++p) {
-      simd::store(row + p * units_ + unit, part[p], count);
+      store_part(row + p * units_ + unit, part[p], count);
       A* sum = bias_.data() + p * stride_ + unit;
       simd::store(sum, simd::load(sum) + part[p]);
     }
+  }
+  static const A* words(const Part* row) { return reinterpret_cast<const A*>(row); }
+  static void store_part(Part* to, V value, int64_t count) {
+    store_along(View<Part, 1>{to, {count}, {1}}, to, value, count);
   }
   V load_row(In<T, 3> from, int64_t t, int64_t b, int64_t unit) const {
     return load_along(from, &from(t, b, unit), units_ - unit);
@@ -270,7 +292,7 @@ class Backward {
   void input_grad() {
     constexpr int64_t kRows = 240;
     const Split split(ceil_div(layer_.inputs(), n), kWidest, dev_.num_threads());
-    const ColumnPanels<T> panels(dev_, split, layer_.w_ih);
+    const ColumnPanels<T, Of> panels(dev_, split, layer_.w_ih);
     const int64_t chunks = ceil_div(seq_.frames(), kRows);
     auto memory = dev_.template workspace<A>(dev_.num_threads() * kRows * kWidest * n);
     run_phases(dev_, 1, split.panels * chunks, seq_.frames() * split.vectors * kGates * units_,
@@ -281,11 +303,12 @@ class Backward {
                  A* sums = memory.data() + home * kRows * kWidest * n;
                  const A* rows[kRows];
                  for (int64_t i = 0; i < count; ++i)
-                   rows[i] = parts_.data() + (first + i) * row_size();
+                   rows[i] = words(parts_.data() + (first + i) * row_size());
                  std::fill_n(sums, count * width, A(0));
+                 const int64_t gate = units_ / Of::kPerWord;
                  for (int g = 0; g < kGates; ++g) {
-                   multiply(split.count(panel), rows, count, Cell::kInputPart[g] * units_, units_,
-                            panels.panel(split, panel, g * units_), sums, width, sums, width);
+                   multiply<Of>(split.count(panel), rows, count, Cell::kInputPart[g] * gate, gate,
+                                panels.panel(split, panel, g * units_), sums, width, sums, width);
                  }
                  for (int64_t i = 0; i < count; ++i) {
                    const auto [step, r] = where(first + i);
@@ -312,11 +335,11 @@ class Backward {
   const bool kept_gates_;
   const Sequences seq_;
   const Split split_;
-  const ColumnPanels<T> recurrent_;
+  const ColumnPanels<T, Of> recurrent_;
   const int64_t stride_;
-  const Workspace<A> parts_;    // frame, part, unit
-  const Workspace<A> carried_;  // to the step before: of the state, of the cell
-  const Workspace<A> bias_;     // part, unit
+  const Workspace<Part> parts_;  // frame, part, unit
+  const Workspace<A> carried_;   // to the step before: of the state, of the cell
+  const Workspace<A> bias_;      // part, unit
   const Workspace<A> sums_;
   std::vector<int64_t> place_step_;
 };
@@ -325,6 +348,13 @@ template <class Cell, class T>
 void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
                           const LayerGrads<T>& to) {
   recurrence::check_lengths(layer);
+#if NATIVEOPS_LEVEL >= 2
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (simd::has_pairs() && layer.units() % 2 == 0) {
+      return Backward<Cell, T, Pairs>(dev, layer, from, to).run();
+    }
+  }
+#endif
   Backward<Cell, T>(dev, layer, from, to).run();
 }
 

@@ -7,24 +7,26 @@
 #include <cstdint>
 
 #include "nativeops/devices/cpu/panels.h"
-#include "nativeops/devices/cpu/recurrent.h"
+#include "nativeops/devices/cpu/phases.h"
 
 namespace nativeops::tuned {
 
-template <class T>
+// Of: what the product is made of; parts are bf16 where they are pairs.
+template <class T, class Of = Numbers>
 class WeightGrad {
   using A = Accum<T>;
+  using Part = std::conditional_t<Of::kPerWord == 2, T, A>;
   static constexpr int n = simd::kLanes<A>;
   static constexpr int64_t kFrames = 768, kRows = 240;
 
  public:
   // parts: the gates' gradients, one row of `row_size` numbers for each frame.
-  WeightGrad(Device& dev, const A* parts, int64_t row_size, int64_t frames)
+  WeightGrad(Device& dev, const Part* parts, int64_t row_size, int64_t frames)
       : dev_(dev),
         parts_(parts),
         row_size_(row_size),
         frames_(frames),
-        depth_(std::min(frames, kFrames)),
+        depth_(ceil_div(std::min(frames, kFrames), Of::kPerWord)),
         stride_(round_up(depth_, n) + n),
         rows_(dev.workspace<A>(row_size * stride_)) {}
 
@@ -66,9 +68,33 @@ class WeightGrad {
     const int64_t first = item * vectors / items * n,
                   end = std::min((item + 1) * vectors / items * n, row_size_);
     if (first >= end) return;
-    const View<const A, 2> from{
-        parts_ + start * row_size_ + first, {end - first, count}, {1, row_size_}};
-    pack(from, rows_.data() + first * stride_, stride_);
+    A* to = rows_.data() + first * stride_;
+    const Part* from = parts_ + start * row_size_ + first;
+    if constexpr (Of::kPerWord == 2) {
+      for (int64_t r = 0; r < end - first; r += n) {
+        pack_pairs(from + r, std::min<int64_t>(n, end - first - r), count, to + r * stride_);
+      }
+    } else {
+      pack(View<const A, 2>{from, {end - first, count}, {1, row_size_}}, to, stride_);
+    }
+  }
+  // A vector of gradients: frames by pairs, a row for each gradient.
+  void pack_pairs(const Part* from, int64_t height, int64_t count, A* to) {
+    for (int64_t k0 = 0; k0 < ceil_div(count, 2); k0 += n) {
+      simd::Vec<A> tile[n];
+      for (int64_t k = 0; k < n; ++k) {
+        alignas(64) A word[n] = {};
+        const int64_t frame = 2 * (k0 + k);
+        const Part* one = from + frame * row_size_;
+        const Part* other = frame + 1 < count ? one + row_size_ : nullptr;
+        for (int64_t r = 0; frame < count && r < height; ++r) {
+          word[r] = word_of(one[r], other ? other[r] : Part(0.0f));
+        }
+        tile[k] = simd::load(word);
+      }
+      simd::transpose(tile);
+      for (int64_t r = 0; r < height; ++r) simd::store(to + r * stride_ + k0, tile[r]);
+    }
   }
 
   template <class Copy>
@@ -77,8 +103,13 @@ class WeightGrad {
     const int64_t width = split.count(panel) * n, first = split.first(panel) * n;
     const int64_t inside = std::min(width, columns - first);
     A* to = right + first * depth_;
-    for (int64_t k = 0; k < count; ++k, to += width) {
+    for (int64_t k = 0; k < count; k += Of::kPerWord, to += width) {
       copy(start + k, first, inside, to);
+      if constexpr (Of::kPerWord == 2) {
+        alignas(64) A other[kWidest * n] = {};
+        if (k + 1 < count) copy(start + k + 1, first, inside, other);
+        for (int64_t c = 0; c < inside; ++c) to[c] = word_of(T(to[c]), T(other[c]));
+      }
       std::fill(to + inside, to + width, A(0));
     }
   }
@@ -99,8 +130,8 @@ class WeightGrad {
     constexpr int64_t kStep = kBlockRows<kWidest>;
     for (int64_t i = 0; i < height; i += kStep) {
       const int64_t some = std::min(kStep, height - i);
-      multiply(split.count(panel), rows + i, some, 0, count, right + first_column * depth_, zeros,
-               0, sums, width);
+      multiply<Of>(split.count(panel), rows + i, some, 0, ceil_div(count, Of::kPerWord),
+                   right + first_column * depth_, zeros, 0, sums, width);
       for (int64_t r = 0; r < some; ++r) {
         A* row = &to(first + i + r, first_column);
         for (int64_t c = 0; c < inside; c += n) {
@@ -112,7 +143,7 @@ class WeightGrad {
   }
 
   Device& dev_;
-  const A* parts_;
+  const Part* parts_;
   const int64_t row_size_, frames_, depth_, stride_;
   const Workspace<A> rows_;
 };

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The products of inputs and states with the weights of a recurrent cell.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "nativeops/devices/cpu/dots.h"
+#include "nativeops/devices/cpu/pack.h"
+#include "nativeops/devices/cpu/panels.h"
+
+namespace nativeops::tuned {
+
+// The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a
+// time: sums[row][unit][gate][lane]. The weights are packed so, or read as they lie.
+template <class Cell, class T, class Of = Numbers>
+class GateProducts {
+  using A = Accum<T>;
+  static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates;
+  static constexpr bool kPairs = Of::kPerWord == 2;
+
+ public:
+  static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
+
+  // rows: how many will be multiplied in all, and in one step.
+  GateProducts(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias, int64_t rows,
+               int64_t rows_at_once)
+      : split_(split),
+        weight_(weight),
+        whole_(weight.stride(1) == 1 && weight.size(1) % Of::kPerWord == 0),
+        direct_((std::is_same_v<A, T> || kPairs) && whole_ &&
+                (rows <= kFewRows || rows_at_once <= 2)),
+        depth_(ceil_div(weight.size(1), Of::kPerWord)),
+        memory_(dev.workspace<A>(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1))) {
+    const int64_t steps = direct_ ? 0 : split.vectors * kGates * depth_;
+    parallel_if_large(dev, split.panels, steps, [&](int64_t p) {
+      for (int u = 0; u < split.count(p); ++u) {
+        for (int g = 0; g < kGates; ++g) prepare(p, u, g, bias);
+      }
+    });
+  }
+
+  int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
+
+  // sums[r] = rows[r] · weights + bias
+  void multiply(int64_t p, const A* const* rows, int64_t count, A* sums) const {
+    if (!direct_) {
+      return tuned::multiply<Of>(static_cast<int>(width(p) / n), rows, count, 0, depth_,
+                                 bias(p) + width(p), bias(p), 0, sums, width(p));
+    }
+    for (int u = 0; u < split_.count(p); ++u) {
+      for (int g = 0; g < kGates; ++g) multiply_as_it_lies(p, u, g, rows, count, sums);
+    }
+  }
+
+ private:
+  // Packing takes the time of about 60 rows' products (Zen4 EPYC, 2026-11).
+  static constexpr int64_t kFewRows = 48;
+
+  A* bias(int64_t p) const {
+    return memory_.data() + split_.first(p) * kGates * n * (direct_ ? 1 : depth_ + 1);
+  }
+  int64_t units() const { return weight_.size(0) / kGates; }
+  int64_t row(int64_t p, int u, int g) const { return g * units() + (split_.first(p) + u) * n; }
+  int64_t count(int64_t p, int u) const {
+    return std::min<int64_t>(n, units() - (split_.first(p) + u) * n);
+  }
+
+  void prepare(int64_t p, int u, int g, In<T, 1> bias_in) {
+    const int64_t first = row(p, u, g), inside = count(p, u), column = (u * kGates + g) * n;
+    for (int64_t i = 0; i < n; ++i) {
+      bias(p)[column + i] = i < inside && bias_in ? A(bias_in(first + i)) : A(0);
+    }
+    A* to = bias(p) + width(p) + column;
+    if (direct_ || depth_ == 0) return;
+    if constexpr (kPairs) {
+      if (!whole_ || weight_.stride(0) % 2 != 0) return pack_pairs(first, inside, to, width(p));
+      const auto* words = reinterpret_cast<const A*>(&weight_(first, 0));
+      pack(View<const A, 2>{words, {depth_, inside}, {1, weight_.stride(0) / 2}}, to, width(p));
+    } else {
+      const View<const T, 2> part{
+          &weight_(first, 0), {depth_, inside}, {weight_.stride(1), weight_.stride(0)}};
+      pack(part, to, width(p));
+    }
+  }
+  void pack_pairs(int64_t first, int64_t inside, A* to, int64_t width) {
+    for (int64_t k = 0; k < depth_; ++k) {
+      for (int64_t i = 0; i < n; ++i) {
+        const auto at = [&](int64_t c) {
+          return i < inside && c < weight_.size(1) ? weight_(first + i, c) : T(0.0f);
+        };
+        to[k * width + i] = word_of(at(2 * k), at(2 * k + 1));
+      }
+    }
+  }
+
+  void multiply_as_it_lies(int64_t p, int u, int g, const A* const* rows, int64_t height,
+                           A* sums) const {
+    const int64_t column = (u * kGates + g) * n;
+    if constexpr (std::is_same_v<A, T> || kPairs) {
+      dots<Of>(rows, height, &weight_(row(p, u, g), 0), weight_.stride(0), count(p, u), depth_,
+               sums + column, width(p));
+    }
+    for (int64_t r = 0; r < height; ++r) {
+      A* sum = sums + r * width(p) + column;
+      const int64_t inside = count(p, u);
+      simd::store(sum, simd::load(sum, inside) + simd::load(bias(p) + column));
+    }
+  }
+
+  const Split& split_;
+  const In<T, 2> weight_;
+  const bool whole_;  // rows of whole words without gaps
+  const bool direct_;
+  const int64_t depth_;
+  Workspace<A> memory_;
+};
+
+}  // namespace nativeops::tuned
