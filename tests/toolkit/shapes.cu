@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every loop shape and both pairwise ops for every dtype: what must compile for CUDA.
+// Every loop shape, both pairwise ops and dropout for every dtype: what must compile for CUDA.
 #include "nativeops/devices/entry.h"
 #include "nativeops/devices/kernel.h"
+#include "nativeops/ops/dropout.h"
 #include "nativeops/ops/pairwise_l1.h"
 #include "nativeops/ops/pairwise_lp.h"
 
@@ -114,6 +115,7 @@ void everything(Device& dev, const NativeopsCall* call) {
     cuda_style<T>(dev, out, output<int64_t, 1>(call, 2));
   }
   tiles<T>(dev, x, out);
+  dropout<T, int64_t>(dev, x, input<int64_t, 1>(call, 2), out, 0.5, 0);
   pairwise_l1<T>(dev, x, y, out);
   pairwise_l1_grad<T>(dev, x, y, out, d_x, d_x);
   pairwise_lp<T>(dev, x, y, out, 3.0);

@@ -141,7 +141,9 @@ def test_gradients_flow_through():
         for size in (INPUTS, UNITS)
     ]
     bias = torch.randn(2, 3 * UNITS, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda *given: convert.from_keras("gru", given), [*kernels, bias])
+    assert torch.autograd.gradcheck(
+        lambda *given: convert.from_keras("gru", given), [*kernels, bias]
+    )
 
 
 def test_mistakes_are_named():

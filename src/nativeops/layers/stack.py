@@ -134,9 +134,9 @@ def gru(
 
     >>> x, weights = np.ones((3, 2, 1)), (np.ones((6, 1)), np.zeros((6, 2)))
     >>> nativeops.gru(x, [weights], batch_first=True).h_n.round(4)
-    array([[[0.3027, 0.3027],
-            [0.3027, 0.3027],
-            [0.3027, 0.3027]]])
+    array([[[0.3546, 0.3546],
+            [0.3546, 0.3546],
+            [0.3546, 0.3546]]])
     """
     check("gru", 3, x, weights, {"h_0": h_0}, bidirectional, dropout, seed, batch_first)
     output, (h_n,) = run(

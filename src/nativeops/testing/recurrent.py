@@ -200,9 +200,7 @@ def _call_module(kind: Kind, weights: Values, reverse: bool, packed: Any, first:
     make: Any = getattr(torch.nn, kind.module)
     module = make(inputs, units, bidirectional=reverse, dtype=weights["w_ih"].dtype, **more)
     long = {"w_ih": "weight_ih", "w_hh": "weight_hh", "b_ih": "bias_ih", "b_hh": "bias_hh"}
-    own = {
-        f"{long[name]}_l0{'_reverse' * reverse}": value for name, value in weights.items()
-    }
+    own = {f"{long[name]}_l0{'_reverse' * reverse}": value for name, value in weights.items()}
     state = tuple(first) if len(first) > 1 else first[0]
     found, last = functional_call(module, own, (packed, state))
     return found, list(last) if len(first) > 1 else [last]

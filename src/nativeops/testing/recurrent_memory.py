@@ -46,9 +46,7 @@ def _measure(name: str, sizes: Sizes, what: str, layout: str, more: Values) -> i
     return growth(_call(kind, sizes, what, layout, more))
 
 
-def _call(
-    kind: Kind, sizes: Sizes, what: str, layout: str, more: Values
-) -> Callable[[], object]:
+def _call(kind: Kind, sizes: Sizes, what: str, layout: str, more: Values) -> Callable[[], object]:
     given = {**draw(kind, sizes, None, dtype="float32"), **more}
     given["x"] = LAYOUTS[layout](given["x"])
     if what == "inference":

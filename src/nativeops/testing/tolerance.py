@@ -12,7 +12,7 @@ lacks, or the longest axis that it has, since some ops also sum along that. Argu
 order of 1, so that sums on the way are no larger than the largest result.
 
 Where results are carried from step to step in their own dtype, what was rounded spreads: u_result
-then counts twice the largest reference instead of each. Such an op's examples keep errors from
+then counts four times the largest reference instead of each. Such an op's examples keep errors from
 growing from step to step.
 """
 
@@ -54,7 +54,7 @@ def tolerance(reference: Any, dtype: str, n_terms: int, carried: bool = False) -
     size = np.where(np.isfinite(reference), np.abs(reference), 0.0)
     scale = max(1.0, float(size.max(initial=0.0)))
     u_sum = UNIT["float64" if dtype == "float64" else "float32"]
-    rounded = 2 * np.full_like(size, scale) if carried else size
+    rounded = np.full_like(size, 4 * scale) if carried else size
     return UNIT[dtype] * rounded + (n_terms + 4) * u_sum * scale + SMALLEST[dtype]
 
 

@@ -22,9 +22,7 @@ def normal(*shape, seed=0):
 
 def pair(cell, **options):
     """Flax's layer and ours with the same cell, whose biases are not 0."""
-    made = getattr(nnx, cell)(
-        INPUTS, UNITS, bias_init=nnx.initializers.normal(), rngs=nnx.Rngs(0)
-    )
+    made = getattr(nnx, cell)(INPUTS, UNITS, bias_init=nnx.initializers.normal(), rngs=nnx.Rngs(0))
     return nnx.RNN(made, **options), RNN(made, **options)
 
 
@@ -40,8 +38,7 @@ def without_padding(outputs):
     return jnp.where((jnp.arange(STEPS) < LENGTHS[:, None])[..., None], outputs, 0)
 
 
-@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
-@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize(("reverse", "lengths"), [(False, None), (True, LENGTHS)])
 @every_cell
 def test_values_are_those_of_flax(cell, reverse, lengths):
     own, ours = pair(cell, reverse=reverse, return_carry=True)
