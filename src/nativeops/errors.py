@@ -65,8 +65,8 @@ class AllocationError(NativeOpsError, MemoryError):
 def refused(op: str, text: str) -> RangeError | None:
     """The error for a value that a kernel refused, if `text` tells of one.
 
-    Such a kernel throws a sentence that begins with the argument's name: "`lengths[1]` is 7, but ..".
-    Frameworks put words of their own around it.
+    Such a kernel throws a sentence that begins with the argument's name, as in "`lengths[1]` is 7,
+    but ..". Frameworks put words of their own around it.
     """
     found = re.search(rf"{re.escape(op)}: (`.*?\.)(?=\s|$)", text)
     return RangeError(message(op, found[1])) if found else None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a ``_bench.py`` file is made of: a `Bench`, its sizes and limit, and its `Rival`s."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -66,6 +67,8 @@ class Bench:
         memory_sizes: The sizes at which peak memory is measured, too.
         environment: Variables to set in the process that measures.
         dtype: Of the arrays.
+        seconds: How long a size is measured at most, beyond the fewest rounds; by default as long
+            as for all cases.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Bench:
     environment: Mapping[str, str] = field(default_factory=dict)
     dtype: str = "float32"
     tolerance: float = 1e-5
+    seconds: float = math.inf
 
     def arrays(self, size: Size) -> tuple[NdArray, ...]:
         """The inputs at one size: the same numbers in every process."""

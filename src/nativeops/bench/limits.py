@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the machine can do at most, measured in the same run as what is held against it."""
 
+import time
 from collections.abc import Callable
+from typing import Any
 
+from nativeops.bench.machine import package_version
 from nativeops.library import extension
 
 DISTANCE = 3  # subtract, clear the sign, add
@@ -30,5 +33,30 @@ def vector_limit(*mixes: int) -> Callable[[], float]:
         if not all(rates):
             return 0.0
         return sum(mixes) / sum(mix / rate for mix, rate in zip(mixes, rates, strict=True))
+
+    return limit
+
+
+PRODUCT = 2048  # rows and columns; larger products are no faster (2 CPUs, 2026-11)
+
+
+def product_limit(dtype: str) -> Callable[[], float]:
+    """Operations a second of PyTorch's product of large matrices: for `Bench.limit`.
+
+    It is 0 where PyTorch is not installed.
+    """
+    matrices: list[Any] = []
+
+    def limit() -> float:
+        if package_version("torch") is None:
+            return 0.0
+        import torch
+
+        if not matrices:
+            kind = getattr(torch, dtype)
+            matrices.extend(torch.randn(PRODUCT, PRODUCT).to(kind) for _ in range(2))
+        started = time.perf_counter()
+        torch.mm(*matrices)
+        return 2.0 * PRODUCT**3 / (time.perf_counter() - started)
 
     return limit

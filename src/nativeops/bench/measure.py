@@ -65,6 +65,7 @@ def measure(
     progress: Progress = lambda text, share: None,
 ) -> Iterator[Measurement]:
     """All rivals at all sizes; a rival's speed at one says whether the next takes too long."""
+    effort = replace(effort, seconds=min(effort.seconds, bench.seconds))
     speed: dict[str, float] = {}  # seconds per unit of work, at the last size
     for size in sizes:
         work = bench.work(**size) if bench.work else math.nan

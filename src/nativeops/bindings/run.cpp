@@ -50,6 +50,20 @@ struct Folded {
   NativeopsTensor tensor[NATIVEOPS_MAX_ARRAYS];
   int64_t shape[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK + 1];
   int64_t stride[NATIVEOPS_MAX_ARRAYS][NATIVEOPS_MAX_RANK + 1];
+
+  void reshape(int i, const Array& spec, const Batch& batch) {
+    const int named = static_cast<int>(spec.axes.size()), skip = tensor[i].ndim - named;
+    const int inner = batch.rank - 1;
+    std::copy_n(tensor[i].shape + skip, named, shape[i] + spec.batch);
+    std::copy_n(tensor[i].strides + skip, named, stride[i] + spec.batch);
+    if (spec.batch) {
+      shape[i][0] = inner >= 0 ? batch.size[inner] : 1;
+      stride[i][0] = inner >= 0 ? batch.stride[i][inner] : 0;
+    }
+    tensor[i].ndim = named + spec.batch;
+    tensor[i].shape = shape[i];
+    tensor[i].strides = stride[i];
+  }
 };
 
 void own_batch_strides(const Solution& solution, const NativeopsTensor& array, size_t named,
@@ -59,6 +73,14 @@ void own_batch_strides(const Solution& solution, const NativeopsTensor& array, s
     const int own = axis - (solution.batch_rank - lead);
     const bool repeats = own < 0 || array.shape[own] == 1;
     strides[axis] = repeats ? 0 : array.strides[own];
+  }
+}
+
+void expect_results(const Solution& solution, const NativeopsTensor* outputs, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (outputs[i].data == nullptr) continue;
+    char* first = static_cast<char*>(outputs[i].data) + outputs[i].byte_offset;
+    expect_writes(first, static_cast<size_t>(solution.bytes[i]));
   }
 }
 
@@ -164,12 +186,7 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
   bool empty = true;
   for (int i = 0; i < n_outputs; ++i) empty &= outputs[i].data == nullptr || solution.bytes[i] == 0;
   if (empty) return Status::ok;
-  if (device == 0)
-    for (int i = 0; i < n_outputs; ++i) {
-      if (outputs[i].data == nullptr) continue;
-      char* first = static_cast<char*>(outputs[i].data) + outputs[i].byte_offset;
-      expect_writes(first, static_cast<size_t>(solution.bytes[i]));
-    }
+  if (device == 0) expect_results(solution, outputs, n_outputs);
 
   Folded folded;
   Batch batch;
@@ -189,21 +206,8 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
   fold(solution, lead, batch);
   if (batch.rank > 1 && sums_up_leading_axes(op, outputs))
     return run_on_copies(op, solution, inputs, outputs, attributes, place);
-  const int inner = batch.rank - 1;
-  for (int i = 0; i < batch.arrays; ++i) {
-    const Array& spec = i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs];
-    NativeopsTensor& tensor = folded.tensor[i];
-    const int named = static_cast<int>(spec.axes.size()), skip = tensor.ndim - named;
-    std::copy_n(tensor.shape + skip, named, folded.shape[i] + spec.batch);
-    std::copy_n(tensor.strides + skip, named, folded.stride[i] + spec.batch);
-    if (spec.batch) {
-      folded.shape[i][0] = inner >= 0 ? batch.size[inner] : 1;
-      folded.stride[i][0] = inner >= 0 ? batch.stride[i][inner] : 0;
-    }
-    tensor.ndim = named + spec.batch;
-    tensor.shape = folded.shape[i];
-    tensor.strides = folded.stride[i];
-  }
+  for (int i = 0; i < batch.arrays; ++i)
+    folded.reshape(i, i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs], batch);
   std::optional<cpu::ExactSmallNumbers> exact;
   if (device == 0) exact.emplace();
   NativeopsCall call = {sizeof(NativeopsCall),

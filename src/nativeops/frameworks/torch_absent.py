@@ -11,6 +11,7 @@ from nativeops.signature import ArraySpec
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _number_of_modes = torch._C._len_torch_dispatch_stack
+_tracing_state = torch._C._get_tracing_state
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _made: dict[Any, torch.Tensor] = {}  # by rank, dtype and device
 
@@ -24,7 +25,8 @@ def nothing(rank: int, dtype: Any, arrays: Sequence[Any]) -> Any:
         dtype = getattr(torch, dtype)
     if type(first) not in _PLAIN:
         return first.new_empty((0,) * rank, dtype=dtype)
-    if is_dynamo_compiling() or _number_of_modes() or _transforms_active():
+    traced = is_dynamo_compiling() or _tracing_state() is not None
+    if traced or _number_of_modes() or _transforms_active():
         # Not from the first input, which `vmap` may have given an axis more.
         return torch.empty((0,) * rank, dtype=dtype, device=first.device)
     key = rank, dtype, first.device

@@ -177,7 +177,8 @@ def gradients(layer, x, mask, weight):
     def function(x, variables):
         return loss(layer.stateless_call(variables, other, x, mask=mask)[0])
 
-    return jax.grad(function, (0, 1))(x, [v.value for v in layer.trainable_variables])
+    variables = [v.value for v in layer.trainable_variables]
+    return keras.tree.flatten(jax.jit(jax.grad(function, (0, 1)))(x, variables))
 
 
 def learnt(module, weights, **options):

@@ -10,7 +10,8 @@ package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RN
   repeats it; its zeros are not where PyTorch's would be.
 * Under autocast they compute in and return autocast's dtype.
 * `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
-* TorchScript cannot compile them; `torch.compile` and `torch.export` can.
+* `torch.compile`, `torch.export` and `torch.jit.trace` take them as they are. TorchScript cannot
+  compile them, and `torch.fx.symbolic_trace` must be told that they are leaves.
 
 >>> from nativeops.layers.torch import LSTM
 >>> LSTM(80, 256, num_layers=2, bidirectional=True)
@@ -51,8 +52,7 @@ class _Fused(torch.nn.RNNBase):
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         states = self._states(hx)
-        wrong = states is not None and len(states) != self._count
-        if wrong or input.dim() not in (2, 3) or any(s.dim() != input.dim() for s in states or ()):
+        if input.dim() not in (2, 3) or any(s.dim() != input.dim() for s in states or ()):
             return self._theirs.forward(self, input, hx)  # which raises what PyTorch has to say
         time = 1 if self.batch_first else 0
         batched = input.dim() == 3
@@ -154,6 +154,8 @@ class LSTM(_Fused):
         return lstm_layer
 
     def _states(self, hx: Any) -> list[Any] | None:
+        if hx is not None and len(hx) != 2:
+            raise RuntimeError("lstm expects two hidden states")  # as PyTorch says it
         return None if hx is None else [*hx]
 
     def _result(self, finals: Sequence[Any]) -> Any:

@@ -74,6 +74,14 @@ def test_exported_it_computes_the_same_for_any_batch_and_length(model: Model) ->
     torch.testing.assert_close(program.module()(other), model(other))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # of checks, as with PyTorch's own
+def test_traced_it_computes_the_same(model: Model) -> None:
+    traced = torch.jit.trace(model, (X,))
+    other = torch.randn(T, B + 2, D)
+    assert torch.equal(traced(other), model(other))
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_autocast_computes_in_its_dtype(model: Model, compiled: bool) -> None:
     layer = model.layer

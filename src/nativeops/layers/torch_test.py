@@ -280,7 +280,7 @@ def test_dropout_of_all_leaves_only_biases_as_in_torch(kind: str) -> None:
     check_equal(theirs, ours, torch.randn(T, B, D, dtype=F64, requires_grad=True))
 
 
-X, ONE = (T, B, D), (1, B, H)
+X = (T, B, D)
 MISTAKES: dict[str, Callable[[Any], Any]] = {
     "4 axes": lambda m: m(torch.zeros(1, *X)),
     "1 axis": lambda m: m(torch.zeros(D)),
@@ -325,6 +325,12 @@ def test_mistakes_are_explained_as_by_torch(kind: str, mistake: str) -> None:
 def test_wrong_arguments_are_explained_as_by_torch(kind: str, mistake: str) -> None:
     given = {"input_size": D, "hidden_size": H, **WRONG[mistake]}
     theirs, ours = (error_of(lambda make=make: make(**given)) for make in KINDS[kind])
+    assert ours == theirs
+
+
+def test_three_states_of_an_lstm_are_refused_as_by_torch() -> None:
+    states = (torch.zeros(1, B, H),) * 3
+    theirs, ours = (error_of(lambda m=m: m(D, H)(torch.zeros(X), states)) for m in KINDS["LSTM"])
     assert ours == theirs
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GRU layer: one layer in one direction."""
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -32,9 +32,9 @@ def gru_layer(
 ) -> GruLayer[Array]:
     """One GRU layer in one direction over a batch of sequences.
 
-    With ``x = W_ih x[t] + b_ih`` and ``y = W_hh h + b_hh``, each in three blocks ``r, z, n`` of
-    ``h`` rows: ``r = σ(x_r + y_r)``, ``z = σ(x_z + y_z)``, ``n = tanh(x_n + r·y_n)``,
-    ``output[t] = h' = (1 - z)·n + z·h``.
+    ``r = σ(x_r + y_r)``, ``z = σ(x_z + y_z)``, ``n = tanh(x_n + r·y_n)``,
+    ``output[t] = h' = (1 - z)·n + z·h``, where ``x = W_ih x[t] + b_ih`` and ``y = W_hh h + b_hh``
+    have three blocks ``r, z, n`` of ``h`` rows each.
 
     Args:
         x: The inputs, step by step.
@@ -67,7 +67,7 @@ def gru_layer(
     return made._replace(gates=made.gates[:0]) if low_memory else made
 
 
-def _cell(from_x, from_h, h):  # type: ignore[no-untyped-def]
+def _cell(from_x: Any, from_h: Any, h: Any) -> tuple[Any, ...]:
     x, y = from_x.reshape(3, len(h)), from_h.reshape(3, len(h))
     r, z = (1 / (1 + np.exp(-x[gate] - y[gate])) for gate in (0, 1))
     n = np.tanh(x[2] + r * y[2])
@@ -103,7 +103,7 @@ def gru_layer_grad(
 ) -> GruLayerGrad[Array]:
     """What flows back through `gru_layer` into its arguments.
 
-    From the last step to the first, with ``d_h = d_output[t] + W_hhᵀ d_y[t + 1] + what passed by``:
+    ``d_h = d_output[t] + W_hhᵀ d_y[t + 1] + what passed by``, from the last step to the first;
     ``d_x_n = d_h·(1 - z)·(1 - n²)``, ``d_r = d_x_n·y_n·r(1 - r)``, ``d_z = d_h·(h - n)·z(1 - z)``,
     ``d_y_n = d_x_n·r``; ``d_h·z`` passes by the gates. The products with inputs and states follow
     from ``d_r, d_z, d_x_n`` and from ``d_r, d_z, d_y_n``.
@@ -126,10 +126,11 @@ def gru_layer_grad(
     NaN: stays in its own sequence, but for the gradients of weights and biases.
     Gradient: none.
     Cost: O(Σ lengths · h·(i + h)) time; 4·t·b·h numbers and the packed weights of workspace.
+    Same as: the gradient of ``torch.nn.GRU``.
     Source: the chain rule of `gru_layer`.
 
     >>> one = np.ones((1, 1, 1))
-    >>> kept = gru_layer.reference(one, np.ones((3, 1)), np.zeros((3, 1)))
+    >>> kept = nativeops.gru_layer.reference(one, np.ones((3, 1)), np.zeros((3, 1)))
     >>> given = (kept.output, one, one[0], kept.gates)
     >>> gru_layer_grad(one, np.ones((3, 1)), np.zeros((3, 1)), *given).d_x.round(4)
     array([[[-0.0736]]])
@@ -147,7 +148,9 @@ def gru_layer_grad(
         d_x_sums[t, b] = np.concatenate([d_r, d_z, d_n])
         d_h_sums[t, b] = np.concatenate([d_r, d_z, d_n * r])
         d_h_0[b] = d_h_sums[t, b] @ w_hh + d_h * z
-    return GruLayerGrad(*_steps.products(d_x_sums, d_h_sums, x, h_before, w_ih), d_h_0)
+    found = _steps.products(d_x_sums, d_h_sums, x, h_before, w_ih)
+    d_x, d_w_ih, d_w_hh, d_b_ih, d_b_hh = found
+    return GruLayerGrad(d_x, d_w_ih, d_w_hh, d_b_ih, d_b_hh, d_h_0)
 
 
 @gru_layer.example
@@ -165,9 +168,10 @@ def _(  # type: ignore[no-untyped-def]
     x, w_ih, w_hh, b_ih, b_hh, h_0, lengths, output, gates, d_output, d_h_n, reverse, low_memory,
     needs
 ):  # fmt: skip
+    gates, b_ih, b_hh = (None, b_ih, b_hh) if low_memory else (gates, None, None)
     grads = gru_layer_grad.only(needs)(
         x, w_ih, w_hh, output, d_output, d_h_n,
-        *((None, b_ih, b_hh) if low_memory else (gates, None, None)), h_0, lengths,
+        gates, b_ih, b_hh, h_0, lengths,
         reverse=reverse,
     )  # fmt: skip
     return tuple(grads)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LSTM layer: one layer in one direction."""
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,9 @@ def lstm_layer(
 ) -> LstmLayer[Array]:
     """One LSTM layer in one direction over a batch of sequences.
 
-    With ``z = W_ih x[t] + b_ih + W_hh h + b_hh`` in four blocks ``i, f, g, o`` of ``h`` rows:
     ``i, f, o = σ(z_i), σ(z_f), σ(z_o)``, ``g = tanh(z_g)``, ``c' = f·c + i·g``,
-    ``output[t] = h' = o·tanh(c')``.
+    ``output[t] = h' = o·tanh(c')``, where ``z = W_ih x[t] + b_ih + W_hh h + b_hh`` has four blocks
+    ``i, f, g, o`` of ``h`` rows.
 
     Args:
         x: The inputs, step by step.
@@ -64,14 +64,14 @@ def lstm_layer(
         (forget gate); without peepholes.
 
     >>> lstm_layer(np.ones((2, 1, 1)), np.ones((4, 1)), np.zeros((4, 1))).output.ravel().round(4)
-    array([0.3696, 0.5694])
+    array([0.3696, 0.5453])
     """
     weights, states = (w_ih, w_hh, b_ih, b_hh), (h_0, c_0)
     made = LstmLayer(*_steps.forward(_cell, (4, 1), x, weights, states, lengths, reverse))
     return made._replace(gates=made.gates[:0]) if low_memory else made
 
 
-def _cell(from_x, from_h, h, c):  # type: ignore[no-untyped-def]
+def _cell(from_x: Any, from_h: Any, h: Any, c: Any) -> tuple[Any, ...]:
     z = (from_x + from_h).reshape(4, len(h))
     i, f, o = (1 / (1 + np.exp(-z[gate])) for gate in (0, 1, 3))
     g = np.tanh(z[2])
@@ -111,10 +111,9 @@ def lstm_layer_grad(
 ) -> LstmLayerGrad[Array]:
     """What flows back through `lstm_layer` into its arguments.
 
-    From the last step to the first, with ``d_h = d_output[t] + W_hhᵀ d_z[t + 1]``:
-    ``d_c += d_h·o·(1 - tanh²(c'))``, ``d_z_i = d_c·g·i(1 - i)``, ``d_z_f = d_c·c·f(1 - f)``,
-    ``d_z_g = d_c·i·(1 - g²)``, ``d_z_o = d_h·tanh(c')·o(1 - o)``, then ``d_c`` becomes ``d_c·f``.
-    Then ``d_x = d_z W_ih``, ``d_w_ih = Σ d_zᵀ x``, ``d_w_hh = Σ d_zᵀ h``, ``d_b = Σ d_z``.
+    ``d_h = d_output[t] + W_hhᵀ d_z[t + 1]`` and ``d_c += d_h·o·(1 - tanh²(c'))``, from the last step
+    to the first; ``d_z_i = d_c·g·i(1 - i)``, ``d_z_f = d_c·c·f(1 - f)``, ``d_z_g = d_c·i·(1 - g²)``,
+    ``d_z_o = d_h·tanh(c')·o(1 - o)``; then ``d_c`` becomes ``d_c·f``. In the end ``d_x = d_z W_ih``, ``d_w_ih = Σ d_zᵀ x``, ``d_w_hh = Σ d_zᵀ h``, ``d_b = Σ d_z``.
 
     Args:
         x: As given to `lstm_layer`.
@@ -138,13 +137,14 @@ def lstm_layer_grad(
     NaN: stays in its own sequence, but for the gradients of weights and biases.
     Gradient: none.
     Cost: O(Σ lengths · h·(i + h)) time; 4·t·b·h numbers and the packed weights of workspace.
+    Same as: the gradient of ``torch.nn.LSTM``.
     Source: Graves 2012, Supervised sequence labelling with recurrent neural networks, chapter 4.
 
     >>> one = np.ones((1, 1, 1))
-    >>> kept = lstm_layer.reference(one, np.ones((4, 1)), np.zeros((4, 1)))
+    >>> kept = nativeops.lstm_layer.reference(one, np.ones((4, 1)), np.zeros((4, 1)))
     >>> given = (kept.output, kept.cells, one, one[0], one[0], kept.gates)
     >>> lstm_layer_grad(one, np.ones((4, 1)), np.zeros((4, 1)), *given).d_x.round(4)
-    array([[[1.4067]]])
+    array([[[1.1527]]])
     """
     (steps, batch, _), units = x.shape, w_hh.shape[1]
     d_z, h_before = np.zeros((steps, batch, 4 * units), x.dtype), np.zeros_like(output)
@@ -186,10 +186,11 @@ def _(  # type: ignore[no-untyped-def]
     x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, lengths, output, gates, cells, d_output, d_h_n, d_c_n,
     reverse, low_memory, needs
 ):  # fmt: skip
+    gates, b_ih, b_hh = (None, b_ih, b_hh) if low_memory else (gates, None, None)
     both = {"d_b_ih": "d_b", "d_b_hh": "d_b"}
     grads = lstm_layer_grad.only(tuple(dict.fromkeys(both.get(name, name) for name in needs)))(
         x, w_ih, w_hh, output, cells, d_output, d_h_n, d_c_n,
-        *((None, b_ih, b_hh) if low_memory else (gates, None, None)), h_0, c_0, lengths,
+        gates, b_ih, b_hh, h_0, c_0, lengths,
         reverse=reverse,
     )  # fmt: skip
     return grads.d_x, grads.d_w_ih, grads.d_w_hh, grads.d_b, grads.d_b, grads.d_h_0, grads.d_c_0

@@ -57,7 +57,7 @@ def rnn_layer(
     Source: Elman 1990, Finding structure in time.
 
     >>> rnn_layer(np.ones((2, 1, 1)), np.ones((1, 1)), np.ones((1, 1))).output.ravel().round(4)
-    array([0.7616, 0.943 ])
+    array([0.7616, 0.9427])
     """
     function = np.tanh if activation == "tanh" else lambda z: np.where(z < 0, 0, z)
 
@@ -94,7 +94,7 @@ def rnn_layer_grad(
 ) -> RnnLayerGrad[Array]:
     """What flows back through `rnn_layer` into its arguments.
 
-    From the last step to the first: ``d_z[t] = (d_output[t] + W_hhᵀ d_z[t + 1])·f'``, where ``f'``
+    ``d_z[t] = (d_output[t] + W_hhᵀ d_z[t + 1])·f'``, from the last step to the first, where ``f'``
     is ``1 - output²`` for tanh and ``output > 0`` for relu. Then ``d_x = d_z W_ih``,
     ``d_w_ih = Σ d_zᵀ x``, ``d_w_hh = Σ d_zᵀ h``, ``d_b = Σ d_z``.
 
@@ -115,6 +115,7 @@ def rnn_layer_grad(
     NaN: stays in its own sequence, but for the gradients of weights and biases.
     Gradient: none.
     Cost: O(Σ lengths · h·(i + h)) time; t·b·h numbers and the packed weights of workspace.
+    Same as: the gradient of ``torch.nn.RNN``.
     Source: the chain rule of `rnn_layer`.
 
     >>> one = np.ones((1, 1, 1))

@@ -61,12 +61,18 @@ def warn(why: str) -> None:
     warnings.warn(text, stacklevel=3)
 
 
+def frame(inputs: Any, wanted: Wanted) -> tuple[int, ...]:
+    """The sizes of one step of all sequences."""
+    sizes = inputs.shape
+    return sizes[1:] if wanted.time_major else (*sizes[:-2], sizes[-1])
+
+
 def run(
     cell: Any, weights: Weights, inputs: Any, carry: Any, seq_lengths: Any, wanted: Wanted
 ) -> Any:
     """What a layer returns: the outputs, or the last carry and the outputs."""
     dtype = jnp.dtype(cell.dtype or jnp.result_type(inputs, *weights))
-    batch = inputs.shape[1:-1] if wanted.time_major else inputs.shape[:-2]
+    batch = frame(inputs, wanted)[:-1]
     lstm = kind_of(cell) == "lstm"
     states = carry[::-1] if lstm else (carry,)  # Flax has the cell before the output
     made = jnp.result_type(dtype, *states)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers in libraries that are given a model first: ONNX Runtime, OpenVINO, Keras."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nativeops.bench.case import NdArray, Rival
+from nativeops.bench.recurrent_rivals import Later, Layer
+from nativeops.layers.convert import Weights, to_keras, to_onnx
+
+
+def onnx_model(layer: Layer, x: NdArray, *weights: NdArray) -> Any:
+    """A model of one node, whose weights are constants."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    (steps, batch, inputs), units = x.shape, weights[1].shape[1]
+    more: dict[str, Any] = {"linear_before_reset": 1} if layer.kind == "gru" else {}
+    if layer.activation:
+        more = {"activations": [layer.activation.capitalize()]}
+    names = ("W", "R", "B")
+    node = helper.make_node(layer.kind.upper(), ["X", *names], ["Y"], hidden_size=units, **more)
+    graph = helper.make_graph(
+        [node],
+        layer.name,
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [steps, batch, inputs])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [steps, 1, batch, units])],
+        [
+            numpy_helper.from_array(np.ascontiguousarray(array), name)
+            for name, array in zip(names, to_onnx(layer.kind, [Weights(*weights)]), strict=True)
+        ],
+    )
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8)
+
+
+def onnx_runtime(layer: Layer) -> Rival:
+    """Its own layer, with as many threads as there are CPUs."""
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        model = onnx_model(layer, *arrays).SerializeToString()
+        session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+        return lambda: session.run(None, {"X": arrays[0]})[0][:, 0]
+
+    return Rival("onnx_runtime", prepare, "onnxruntime", "numpy")
+
+
+def openvino(layer: Layer) -> Rival:
+    """The same model; told to compute in float32, which it would not do where it finds bf16."""
+
+    def prepare(*arrays: NdArray) -> Callable[[], Any]:
+        import openvino as ov
+
+        core = ov.Core()
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
+        }
+        model = core.read_model(onnx_model(layer, *arrays).SerializeToString())
+        compiled = core.compile_model(model, "CPU", settings)
+        return lambda: compiled([arrays[0]])[0][:, 0]
+
+    return Rival("openvino", prepare, "openvino", "numpy")
+
+
+def keras_layer(layer: Layer) -> Rival:
+    """Keras on TensorFlow, in a graph; its sequences come first, as it has them."""
+
+    def prepare(x: NdArray, *weights: NdArray) -> Callable[[], Any]:
+        import keras
+        import tensorflow
+
+        more = {"activation": layer.activation} if layer.activation else {}
+        kind = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}[layer.kind]
+        made = getattr(keras.layers, kind)(weights[1].shape[1], return_sequences=True, **more)
+        inputs = tensorflow.constant(np.ascontiguousarray(x.swapaxes(0, 1)))
+        made.build(inputs.shape)
+        made.set_weights(to_keras(layer.kind, Weights(*weights)))
+        call = tensorflow.function(made)
+        return lambda: Later(call(inputs), lambda y: y.numpy().swapaxes(0, 1))
+
+    return Rival("keras", prepare, "keras", "tensorflow")
