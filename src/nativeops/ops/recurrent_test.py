@@ -144,8 +144,8 @@ def test_huge_inputs_saturate_torch_nn_agrees(kind: Kind, level: str, dtype: str
     check_close(found, torch_results(kind, *wide), 4e-6 if dtype == "float32" else 1e-11)
 
 
-# Sums, states and cells are float32 inside, so results are rounded once. What is kept for the
-# gradient is rounded, too: each step adds an error of that size to what flows back.
+# Sums are float32. The state is float32, too, or where the CPU multiplies bf16, bf16 between steps;
+# what is kept for the gradient is rounded: each step adds an error of that size to what flows on.
 @each_kind
 @each_level
 @pytest.mark.parametrize(("dtype", "unit"), [("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
@@ -158,7 +158,8 @@ def test_half_precision_is_near_torch_nn_in_float64(kind: Kind, level: str, dtyp
     expected = torch_results(kind, *wide)
     with selected(level):
         found = forward_backward(kind, given, arriving)
-    for name in ("output", *(f"{state}_n" for state in kind.states)):
+    names = ("output", *(f"{state}_n" for state in kind.states))
+    for name in names if dtype == "float16" or level in ("portable", "avx2") else ():
         error = np.abs(found[name].astype(np.float64) - expected[name])
         assert (error <= unit * np.abs(expected[name]) + 3e-6).all(), f"`{name}` is rounded twice"
     check_close(found, expected, 4 * unit)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers for PyTorch say what `torch.nn` says where something is wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.utils.rnn import pack_sequence  # noqa: E402
+
+from nativeops.layers.torch import FUSED, LSTM  # noqa: E402
+
+KINDS = {kind.__name__: (kind, fused) for kind, fused in FUSED.items()}
+T, B, D, H = 5, 3, 2, 4
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+X = (T, B, D)
+MISTAKES: dict[str, Callable[[Any], Any]] = {
+    "4 axes": lambda m: m(torch.zeros(1, *X)),
+    "1 axis": lambda m: m(torch.zeros(D)),
+    "another width": lambda m: m(torch.zeros(T, B, D + 1)),
+    "another dtype": lambda m: m(torch.zeros(X, dtype=torch.float64)),
+    "state without a batch": lambda m: m(torch.zeros(X), of(m, H)),
+    "state with a batch": lambda m: m(torch.zeros(T, D), of(m, 1, B, H)),
+    "state of another batch": lambda m: m(torch.zeros(X), of(m, 1, B + 1, H)),
+    "state of more layers": lambda m: m(torch.zeros(X), of(m, 2, B, H)),
+    "packed of another width": lambda m: m(pack_sequence([torch.zeros(3, D + 1)])),
+}
+WRONG: dict[str, dict[str, Any]] = {
+    "negative dropout": {"dropout": -0.1},
+    "too much dropout": {"dropout": 1.5},
+    "no layer": {"num_layers": 0},
+    "no unit": {"hidden_size": 0},
+    "no input": {"input_size": 0},
+    "a number for a flag": {"batch_first": 1},
+    "a fraction": {"hidden_size": 2.5},
+}
+
+
+def of(module: Any, *shape: int) -> Any:
+    return (torch.zeros(shape),) * 2 if "LSTM" in type(module).__name__ else torch.zeros(shape)
+
+
+def error_of(call: Callable[[], Any]) -> tuple[type, str]:
+    with pytest.raises((RuntimeError, ValueError, TypeError)) as raised:
+        call()
+    return raised.type, str(raised.value)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_explained_as_by_torch(kind: str, mistake: str) -> None:
+    theirs, ours = (make(D, H) for make in KINDS[kind])
+    if kind == "LSTM" and "packed" in mistake:
+        theirs = torch.nn.GRU(D, H)  # PyTorch's LSTM fails in its kernel
+    assert error_of(lambda: MISTAKES[mistake](ours)) == error_of(lambda: MISTAKES[mistake](theirs))
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_wrong_arguments_are_explained_as_by_torch(kind: str, mistake: str) -> None:
+    given = {"input_size": D, "hidden_size": H, **WRONG[mistake]}
+    theirs, ours = (error_of(lambda make=make: make(**given)) for make in KINDS[kind])
+    assert ours == theirs
+
+
+def test_three_states_of_an_lstm_are_refused_as_by_torch() -> None:
+    states = (torch.zeros(1, B, H),) * 3
+    theirs, ours = (error_of(lambda m=m: m(D, H)(torch.zeros(X), states)) for m in KINDS["LSTM"])
+    assert ours == theirs
+
+
+def test_one_layer_with_dropout_warns_as_torch() -> None:
+    with pytest.warns(UserWarning, match="dropout option adds dropout after all but last"):
+        LSTM(D, H, dropout=0.5)
+
+
+def test_unknown_nonlinearity_is_explained_as_by_torch() -> None:
+    theirs, ours = (error_of(lambda m=m: m(D, H, nonlinearity="selu")) for m in KINDS["RNN"])
+    assert ours == theirs
+
+
+def test_projections_are_refused() -> None:
+    with pytest.raises(NotImplementedError, match="LSTM: `proj_size` must be 0, but is 2"):
+        LSTM(D, H, proj_size=2)
