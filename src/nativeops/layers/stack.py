@@ -44,6 +44,7 @@ def lstm(
     dropout: float = 0.0,
     seed: Array | None = None,
     batch_first: bool = False,
+    low_memory: bool = False,
 ) -> Lstm[Array]:
     """LSTM of any number of layers, in one or both directions.
 
@@ -68,6 +69,7 @@ def lstm(
         seed: An integer ``[1]`` from which the zeros follow; needed with ``dropout``.
         batch_first: Whether ``x`` and ``output`` are ``[b, t, ..]``. Nothing is copied for it,
             but in TensorFlow, which has no views.
+        low_memory: Keep only outputs and cells for the gradient, which computes the gates again.
 
     Returns: ``output [t, b, d·h]``, 0 beyond the end of a sequence, and the states ``h_n`` and
         ``c_n [layers·d, b, h]`` after each sequence's own last step, in the order of ``weights``.
@@ -76,7 +78,7 @@ def lstm(
     NaN: stays in its own sequence.
     Gradient: for all float arrays.
     Cost: O(layers · d · Σ lengths · h·(i + h)) time; each layer keeps 5·t·b·d·h numbers where a
-        gradient is needed.
+        gradient is needed, with ``low_memory`` t·b·d·h.
     Same as: ``torch.nn.LSTM(i, h, layers, bidirectional=.., batch_first=..)``.
     Source: Hochreiter & Schmidhuber 1997, Long short-term memory; Gers, Schmidhuber & Cummins 2000;
         both directions: Schuster & Paliwal 1997, Bidirectional recurrent neural networks.
@@ -89,7 +91,8 @@ def lstm(
     states = {"h_0": h_0, "c_0": c_0}
     check("lstm", 4, x, weights, states, bidirectional, dropout, seed, batch_first)
     output, (h_n, c_n) = run(
-        lstm_layer, swap_first(x) if batch_first else x, weights, (h_0, c_0), lengths,
+        partial(lstm_layer, low_memory=low_memory), swap_first(x) if batch_first else x, weights,
+        (h_0, c_0), lengths,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Lstm(swap_first(output) if batch_first else output, h_n, c_n)
@@ -105,6 +108,7 @@ def gru(
     dropout: float = 0.0,
     seed: Array | None = None,
     batch_first: bool = False,
+    low_memory: bool = False,
 ) -> Recurrent[Array]:
     """GRU of any number of layers, in one or both directions.
 
@@ -123,6 +127,7 @@ def gru(
         dropout: As in `lstm`.
         seed: As in `lstm`.
         batch_first: As in `lstm`.
+        low_memory: As in `lstm`; only outputs are kept.
 
     Returns: ``output`` and ``h_n`` as in `lstm`.
     Raises: As `lstm`.
@@ -140,7 +145,8 @@ def gru(
     """
     check("gru", 3, x, weights, {"h_0": h_0}, bidirectional, dropout, seed, batch_first)
     output, (h_n,) = run(
-        gru_layer, swap_first(x) if batch_first else x, weights, (h_0,), lengths,
+        partial(gru_layer, low_memory=low_memory), swap_first(x) if batch_first else x, weights,
+        (h_0,), lengths,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Recurrent(swap_first(output) if batch_first else output, h_n)

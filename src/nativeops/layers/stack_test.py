@@ -81,6 +81,29 @@ def test_lengths_in_any_order_give_what_each_sequence_gives_alone(kind: str) -> 
             assert np.array_equal(mine[:, b], right[:, 0])
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_low_memory_gives_the_same_gradient_of_fewer_numbers(kind: str) -> None:
+    function = KINDS[kind][0]
+    lengths = torch.tensor([5, 0, 3], dtype=torch.int32)
+    gradients, kept = [], []
+    for low_memory in (False, True):
+        weights = weights_of(theirs(kind, 2, True), lambda w: torch.tensor(w).requires_grad_())
+        sizes: dict[int, int] = {}
+        count = lambda t, sizes=sizes: (sizes.update({t.data_ptr(): t.numel()}), t)[1]  # noqa: E731
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+            made = function(
+                torch.from_numpy(numbers(T, B, D)), weights, lengths=lengths,
+                bidirectional=True, low_memory=low_memory,
+            )  # fmt: skip
+        flat = [w for own in weights for w in own]
+        loss = (made.output**2).sum() + made.h_n.sum()
+        gradients.append(torch.autograd.grad(loss, flat))
+        kept.append(sum(sizes.values()))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+    assert kept[0] - kept[1] == 4 * T * B * 4 * H  # two layers, two directions, four blocks each
+
+
 def test_biases_may_be_left_away() -> None:
     module = theirs("gru", 2, False, bias=False)
     x = numbers(T, B, D)
