@@ -196,7 +196,9 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
   for (int i = 0; i < batch.arrays; ++i) {
     const Array& spec = i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs];
     folded.tensor[i] = i < n_inputs ? inputs[i] : outputs[i - n_inputs];
-    if (i < n_inputs && is_absent(spec, inputs[i])) folded.tensor[i].data = nullptr;
+    // Without memory a kernel neither reads nor writes; some arrays without elements have some.
+    if (i < n_inputs ? is_absent(spec, inputs[i]) : solution.bytes[i - n_inputs] == 0)
+      folded.tensor[i].data = nullptr;
     item_bytes[i] = folded.tensor[i].dtype.bits / 8;
     if (spec.batch)
       own_batch_strides(solution, folded.tensor[i], spec.axes.size(), lead[i]);
