@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nativeops import registry
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src/nativeops"
 
@@ -26,3 +28,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(), f"{path.name} differs: if it should, run `make golden`"
 
     return compare
+
+
+@pytest.fixture(autouse=True)
+def _declared_here_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test declares is gone after it: other tests ask for all ops."""
+    monkeypatch.setattr(registry, "_OPS", dict(registry._OPS))

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -257,3 +258,19 @@ def test_the_expected_values_of_the_benchmark_agree_with_the_reference(case: str
     assert bench.expected is not None
     for result, (index, values) in zip(results, bench.expected(*arrays), strict=True):
         np.testing.assert_allclose(result[index], values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru", "rnn"])
+def test_rivals_of_recurrent_layers_give_what_the_reference_gives(layer: str) -> None:
+    module = import_module(f"nativeops.ops.{layer}_bench")
+    op = getattr(import_module(f"nativeops.ops.{layer}"), f"{layer}_layer")
+    size = {"t": 8, "b": 3, "i": 4, "h": 6}
+    for bench in module.BENCHES:
+        found = list(measure(replace(bench, limit=None), [size], SHORT))
+        assert [f"{each.rival}: {each.error}" for each in found if each.error] == []
+        assert any(each.counts for each in found)
+        if bench.name == "inference":
+            arrays = bench.arrays(size)
+            exact = op.reference(*(array.astype(np.float64) for array in arrays)).output
+            (known,) = bench.expected(*arrays)
+            np.testing.assert_allclose(known.values, exact, rtol=1e-12, atol=1e-14)

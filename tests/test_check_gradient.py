@@ -4,16 +4,9 @@
 import numpy as np
 import pytest
 
-from nativeops import registry
 from nativeops.checking import gradient, large
 from nativeops.checking.finding import Finding, Unchecked
 from nativeops.declare import Array, Float, op
-
-
-@pytest.fixture(autouse=True)
-def _declared_here_alone(monkeypatch):
-    """What a test declares is gone after it: other tests ask for all ops."""
-    monkeypatch.setattr(registry, "_OPS", dict(registry._OPS))
 
 
 def findings(reference, rule) -> list[str]:

@@ -58,7 +58,7 @@ def test_there_are_these_and_no_others() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=IDS)
 def test_tests_of_the_op_pass_in_all_frameworks(file: Path, cache: Path) -> None:
-    options = ("-q", "-ra", "-p", "no:cacheprovider", "-p", "no:randomly")
+    options = ("-q", "-ra", "-p", "no:cacheprovider")
     printed = run("-m", "pytest", *options, f"{file}_test.py", cache=cache)
     if all(installed(name) for name in FRAMEWORKS):
         assert "skipped" not in printed
@@ -70,7 +70,7 @@ def test_examples_in_docstrings_are_right(file: Path, cache: Path) -> None:
     run("-c", DOCTESTS, f"{file}.py", cache=cache)
 
 
-# Without the frameworks and values, which the test above has: memory, races, sizes, gradients, CUDA.
+# All but the frameworks and values, which the tests above have.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_check_finds_nothing(name: str, cache: Path) -> None:
@@ -96,5 +96,7 @@ def test_benchmarks_beside_a_users_op_are_found(cache: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("file", [f"{file}{end}" for file in FILES for end in (".h", ".py")])
 def test_files_are_short(file: str) -> None:
     text = re.sub(r'"""(?s:.*?)"""', "", Path(file).read_text())
-    code = [line for line in text.splitlines() if line and not re.match(r" *(//|#(?!include))", line)]
+    code = [
+        line for line in text.splitlines() if line and not re.match(r" *(//|#(?!include))", line)
+    ]
     assert len(code) <= 60

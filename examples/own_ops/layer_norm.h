@@ -14,8 +14,8 @@ struct Spread {
 template <class T, class A>
 KERNEL Spread<A> spread(Team team, In<T, 1> x, A eps) {
   const int64_t n = x.size(0);
-  const A first = x(0);
-  const A mean = first + team.sum(0, n, [=](int64_t i) { return A(x(i)) - first; }) / A(n);
+  const A first = x(0), moved = team.sum(0, n, [=](int64_t i) { return A(x(i)) - first; });
+  const A mean = first + moved / A(n);
   const A square = team.sum(0, n, [=](int64_t i) { return (A(x(i)) - mean) * (A(x(i)) - mean); });
   return {mean, 1 / sqrt(square / A(n) + eps)};
 }
@@ -41,8 +41,7 @@ void layer_norm_grad(Device& dev, In<T, 2> x, In<T, 1> weight, In<T, 2> d_y, Out
                      Out<T, 1> d_weight, Out<T, 1> d_bias, double eps) {
   using A = Accum<T>;
   constexpr int64_t kRows = 32;
-  const int64_t rows = x.size(0), n = x.size(1),
-                parts = max2<int64_t>(1, (rows + kRows - 1) / kRows);
+  const int64_t rows = x.size(0), n = x.size(1), parts = max2<int64_t>(1, (rows + 31) / kRows);
   auto memory = dev.workspace<A>(2 * parts * n);
   const View<A, 3> sums = dense(memory.data(), 2, parts, n);
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nativeops import cache, compilers, registry
+from nativeops import cache, compilers
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +26,3 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setattr(compilers.importlib.util, "find_spec", lambda name: None)
-
-
-@pytest.fixture(autouse=True)
-def _declared_here_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test declares is gone after it: other tests ask for all ops."""
-    monkeypatch.setattr(registry, "_OPS", dict(registry._OPS))

@@ -84,8 +84,8 @@ def modules(subject: str | None) -> dict[str, Cases]:
     """What is measured, each with the module that has its cases."""
     found = {op.name: bench_module(op.__module__) for op in ops()}
     known = {name: Cases(module) for name, module in found.items() if module} | OTHERS
-    if subject is None:
-        return known
+    if subject is None:  # an op and its gradient have the same cases
+        return {name: own for name, own in known.items() if not name.endswith("_grad")}
     if subject not in known and Path(subject).exists():
         return of_files(Path(subject).resolve())
     if subject not in known:

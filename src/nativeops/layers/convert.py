@@ -24,11 +24,10 @@ the layer computes the same, but the way back gives their sum and zeros.
 ((12, 2), (12, 3))
 """
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from nativeops.frameworks import framework_of
+from nativeops.layers._arrays import join, namespace
 
 Kind = Literal["rnn", "gru", "lstm"]
 
@@ -46,7 +45,6 @@ class Weights(NamedTuple):
 _KERAS = {"rnn": (0,), "gru": (1, 0, 2), "lstm": (0, 1, 2, 3)}
 _ONNX = {"rnn": (0,), "gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 _FLAX = {"rnn": ("",), "gru": ("r", "z", "n"), "lstm": ("i", "f", "g", "o")}
-_JOIN = {"torch": "cat", "tensorflow": "concat"}
 
 
 def from_keras(kind: Kind, weights: Sequence[Any]) -> Weights:
@@ -61,7 +59,7 @@ def from_keras(kind: Kind, weights: Sequence[Any]) -> Weights:
         return Weights(w_ih, w_hh)
     bias = weights[2]
     if kind != "gru":
-        return Weights(w_ih, w_hh, bias, _of(bias).zeros_like(bias))
+        return Weights(w_ih, w_hh, bias, namespace(bias).zeros_like(bias))
     if len(bias.shape) == 1:
         raise ValueError("The bias of a GRU with `reset_after=False` fits no other library's GRU.")
     return Weights(w_ih, w_hh, _reorder(bias[0], order), _reorder(bias[1], order))
@@ -105,7 +103,7 @@ def to_onnx(kind: Kind, directions: Sequence[Weights]) -> tuple[Any, Any, Any]:
     if all(own.b_ih is None for own in directions):
         return w, r, None
     both = [_with_biases(own)[2:] for own in directions]
-    return w, r, _stack([_join([_reorder(bias, order) for bias in own]) for own in both])
+    return w, r, _stack([join([_reorder(bias, order) for bias in own], 0) for own in both])
 
 
 def from_flax(kind: Kind, params: Mapping[str, Mapping[str, Any]]) -> Weights:
@@ -117,8 +115,8 @@ def from_flax(kind: Kind, params: Mapping[str, Mapping[str, Any]]) -> Weights:
     sides = [[f"{side}{gate}" for gate in _FLAX[kind]] for side in "ih"]
     if "dense_i" in params:
         sides = [["dense_i"], ["dense_h"]]
-    kernels = [_transpose(_join([params[n]["kernel"] for n in names], 1)) for names in sides]
-    biases = [_join([_bias(params[name]) for name in names]) for names in sides]
+    kernels = [_transpose(join([params[n]["kernel"] for n in names], 1)) for names in sides]
+    biases = [join([_bias(params[name], 0) for name in names]) for names in sides]
     return Weights(*kernels, *biases)
 
 
@@ -157,7 +155,7 @@ def _reorder(array: Any, order: tuple[int, ...]) -> Any:
     if order == tuple(range(len(order))):
         return array
     blocks = _blocks(array, len(order))
-    return _join([blocks[i] for i in order])
+    return join([blocks[i] for i in order], 0)
 
 
 def _with_biases(weights: Weights) -> Weights:
@@ -172,25 +170,12 @@ def _bias(dense: Mapping[str, Any]) -> Any:
 
 
 def _zero_bias(kernel: Any) -> Any:
-    return _of(kernel).zeros_like(kernel[0])
-
-
-def _of(array: Any) -> Any:
-    """The framework of an array: what it has imported already, so nothing is loaded here."""
-    name = framework_of(type(array)) or "numpy"
-    return importlib.import_module("jax.numpy" if name == "jax" else name)
-
-
-def _join(arrays: Sequence[Any], axis: int = 0) -> Any:
-    if len(arrays) == 1:
-        return arrays[0]
-    module = _of(arrays[0])
-    return getattr(module, _JOIN.get(module.__name__, "concatenate"))(arrays, axis)
+    return namespace(kernel).zeros_like(kernel[0])
 
 
 def _stack(arrays: Sequence[Any]) -> Any:
-    return _of(arrays[0]).stack(arrays)
+    return namespace(arrays[0]).stack(arrays)
 
 
 def _transpose(matrix: Any) -> Any:
-    return matrix.T if hasattr(matrix, "T") else _of(matrix).transpose(matrix)
+    return matrix.T if hasattr(matrix, "T") else namespace(matrix).transpose(matrix)

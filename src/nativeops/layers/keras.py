@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from nativeops.layers.convert import Kind, Weights, from_keras
+from nativeops.layers.convert import Kind, from_keras
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer
@@ -26,6 +26,8 @@ class _Fused:
     """What the layers share: how Keras's conventions become a call of an op."""
 
     _kind: Kind
+    _layer: Any  # the op
+    _activations: tuple[tuple[Any, ...], tuple[Any, ...]]  # which of them it has, for what
 
     @property
     def supports_jit(self) -> bool:
@@ -38,7 +40,7 @@ class _Fused:
 
     def build(self: Any, sequences_shape: Any, initial_state_shape: Any = None) -> None:
         """Make the weights; see `keras.layers.Layer`."""
-        super().build(sequences_shape, initial_state_shape)
+        super().build(sequences_shape, initial_state_shape)  # type: ignore[misc]
         why = self.unfused(training=True)
         if why:
             text = f"Layer {self.name!r} of nativeops is computed by Keras's own steps, because"
@@ -63,11 +65,12 @@ class _Fused:
 
     def inner_loop(
         self: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
-    ) -> tuple[Any, Any, list[Any]]:
+    ) -> Any:
         """All steps: the last output, all outputs, the last states."""
         if self.unfused(bool(training)):
-            inner_loop: Any = super().inner_loop
-            return tuple(inner_loop(sequences, initial_state, mask, training))  # type: ignore[return-value]
+            return super().inner_loop(  # type: ignore[misc]
+                sequences, initial_state, mask, training=training
+            )
         if training and self.dropout:  # one mask for all steps
             dropped = self.cell.get_dropout_mask(sequences[:, 0, :])
             sequences = sequences * ops.expand_dims(dropped, 1)
@@ -129,8 +132,12 @@ class _Fused:
         arrays = [cell.kernel, cell.recurrent_kernel, *([cell.bias] if cell.use_bias else [])]
         x, *arrays = (ops.convert_to_tensor(a, dtype=cell.compute_dtype) for a in (x, *arrays))
         weights = from_keras(self._kind, arrays)
-        output, *states = self._op(x, weights, states, lengths, reverse)
+        options = {"reverse": reverse, **self._options()}
+        output, *states = self._layer(x, *weights, *states, lengths, **options)
         return output, states[: len(self.state_size)]
+
+    def _options(self) -> dict[str, Any]:
+        return {}
 
 
 def _valid_first(valid: Any, steps: Any, backwards: bool) -> Any:
@@ -160,11 +167,8 @@ class LSTM(_Fused, keras.layers.LSTM):  # type: ignore[misc]
     layer is built, and the method `unfused` says why.
     """
 
-    _kind = "lstm"
+    _kind, _layer = "lstm", lstm_layer
     _activations = (_TANH, _SIGMOID)
-
-    def _op(self, x: Any, w: Weights, states: list[Any], lengths: Any, reverse: bool) -> Any:
-        return lstm_layer(x, *w, *states, lengths, reverse=reverse)
 
 
 @keras.saving.register_keras_serializable("nativeops")
@@ -175,11 +179,8 @@ class GRU(_Fused, keras.layers.GRU):  # type: ignore[misc]
     original variant, which the op does not have.
     """
 
-    _kind = "gru"
+    _kind, _layer = "gru", gru_layer
     _activations = (_TANH, _SIGMOID)
-
-    def _op(self, x: Any, w: Weights, states: list[Any], lengths: Any, reverse: bool) -> Any:
-        return gru_layer(x, *w, *states, lengths, reverse=reverse)
 
 
 @keras.saving.register_keras_serializable("nativeops")
@@ -189,9 +190,8 @@ class SimpleRNN(_Fused, keras.layers.SimpleRNN):  # type: ignore[misc]
     As `LSTM` of this module.
     """
 
-    _kind = "rnn"
+    _kind, _layer = "rnn", rnn_layer
     _activations = ((*_TANH, *_RELU), ())
 
-    def _op(self, x: Any, w: Weights, states: list[Any], lengths: Any, reverse: bool) -> Any:
-        activation = "relu" if self.activation in _RELU else "tanh"
-        return rnn_layer(x, *w, *states, lengths, activation=activation, reverse=reverse)
+    def _options(self) -> dict[str, Any]:
+        return {"activation": "relu" if self.activation in _RELU else "tanh"}

@@ -40,8 +40,8 @@ LAYERS = {
     "SimpleRNN": ("SimpleRNN", {}),
     "SimpleRNN relu": ("SimpleRNN", {"activation": "relu"}),
 }
-every_layer = pytest.mark.parametrize("which", LAYERS)
-plain_layers = pytest.mark.parametrize("name", ["LSTM", "GRU", "SimpleRNN"])
+PLAIN = ("LSTM", "GRU", "SimpleRNN")
+plain_layers = pytest.mark.parametrize("name", PLAIN)
 
 
 def normal(*shape, seed=0):
@@ -82,8 +82,10 @@ def no_steps_of_keras(monkeypatch):
         monkeypatch.setattr(base, "inner_loop", None)
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@every_layer
+@pytest.mark.parametrize(
+    ("which", "mask"),
+    [(which, mask) for which in LAYERS for mask in MASKS if which in PLAIN or mask == "holes"],
+)
 def test_values_are_those_of_keras(which, mask):
     name, options = LAYERS[which]
     x, ways, mask = tensor(normal(BATCH, STEPS, INPUTS)), WAYS[mask], tensor(MASKS[mask])
@@ -99,7 +101,6 @@ def test_values_are_those_of_keras(which, mask):
         states = [tensor(normal(BATCH, UNITS, seed=7 + n)) for n in range(len(own.state_size))]
         expected = own(x, mask=mask, initial_state=states)
         assert_close(ours(x, mask=mask, initial_state=states), expected)
-    assert_close(ours(x, mask=mask), own(x, mask=mask))
 
 
 @plain_layers
@@ -109,8 +110,15 @@ def test_op_computes(name, no_steps_of_keras):
         assert layer(tensor(normal(BATCH, STEPS, INPUTS)), mask=tensor(mask)).shape[2] == UNITS
 
 
-@pytest.mark.parametrize(("shape", "units"), [((2, 1, 1), 1), ((1, 1, 2), 3), ((3, 5, 2), 17)])
-@plain_layers
+@pytest.mark.parametrize(
+    ("name", "shape", "units"),
+    [
+        ("LSTM", (2, 1, 1), 1),
+        ("LSTM", (3, 5, 2), 17),
+        ("GRU", (1, 1, 2), 3),
+        ("SimpleRNN", (3, 5, 2), 17),
+    ],
+)
 def test_sizes(name, shape, units):
     own, ours = (getattr(m, name)(units, return_sequences=True) for m in (keras.layers, fused))
     ours.build(shape)
@@ -139,8 +147,17 @@ def test_masked_steps_are_not_read(name):
     assert_close(layer(tensor(x), mask=tensor(mask)), expected)
 
 
-@pytest.mark.parametrize("mask", ["none", "holes"])
-@every_layer
+@pytest.mark.parametrize(
+    ("which", "mask"),
+    [
+        ("LSTM", "none"),
+        ("LSTM", "holes"),
+        ("GRU", "holes"),
+        ("GRU bare", "none"),
+        ("SimpleRNN", "none"),
+        ("SimpleRNN relu", "holes"),
+    ],
+)
 def test_gradients_are_those_of_keras(which, mask):
     name, options = LAYERS[which]
     own, ours = pair(name, return_sequences=True, go_backwards=mask == "holes", **options)
@@ -193,7 +210,7 @@ def learnt(module, weights, **options):
     if weights:
         model.set_weights(weights)
     before = model.get_weights()
-    x, y = normal(10, 7, INPUTS), normal(10, 2, seed=1)
+    x, y = normal(8, 7, INPUTS), normal(8, 2, seed=1)
     x[:, 5:] = x[3, 2] = x[4] = 0
     history = model.fit(x, y, epochs=2, batch_size=4, shuffle=False, verbose=0)
     return model, before, history.history["loss"], x

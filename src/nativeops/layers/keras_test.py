@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).with_name("keras_backend_test.py")
+# JAX compiles each shape anew, for a computation of microseconds.
+QUICK = {
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
 
 
 @pytest.mark.slow
@@ -21,7 +26,7 @@ def test_backend(backend):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, TESTS],
-        env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "KERAS_BACKEND": backend, **QUICK},
         capture_output=True,
         text=True,
         check=False,

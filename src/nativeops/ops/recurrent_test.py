@@ -162,6 +162,8 @@ def test_half_precision_is_near_torch_nn_in_float64(kind: Kind, level: str, dtyp
     for name in names if dtype == "float16" or level in ("portable", "avx2") else ():
         error = np.abs(found[name].astype(np.float64) - expected[name])
         assert (error <= unit * np.abs(expected[name]) + 3e-6).all(), f"`{name}` is rounded twice"
+    if kind.name == "relu":  # whose slope jumps where rounding leads to the other side of 0
+        expected = {name: expected[name] for name in names}
     check_close(found, expected, 4 * unit)
 
 

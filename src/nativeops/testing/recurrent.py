@@ -126,11 +126,15 @@ def _bits(array: Any) -> tuple[Any, int]:
 def forward_backward(kind: Kind, given: Values, arriving: Values) -> Values:
     """The results of a layer and of its gradient, by their kernels."""
     made = run_all(kind.op, given)
-    pool = {**given, **made, **arriving}
-    if given.get("low_memory"):
-        del pool["gates"]
-    names = [spec.name for spec in (*kind.grad.signature.inputs, *kind.grad.signature.attributes)]
-    return {**made, **run_all(kind.grad, {name: pool[name] for name in names if name in pool})}
+    return {**made, **run_all(kind.grad, to_gradient(kind, {**given, **made, **arriving}))}
+
+
+def to_gradient(kind: Kind, known: Values) -> Values:
+    """The arguments of a layer's gradient, among its arguments, its results and what arrives."""
+    left_away = {"gates"} if known.get("low_memory") else set()
+    signature = kind.grad.signature
+    names = [spec.name for spec in signature.inputs] + [s.name for s in signature.attributes]
+    return {name: known[name] for name in names if name in known and name not in left_away}
 
 
 def in_torch(given: Values) -> Values:

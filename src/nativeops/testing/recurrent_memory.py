@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from nativeops.bench.memory import growth
-from nativeops.testing.recurrent import KINDS, Kind, Values, draw, draw_arriving, run_all
+from nativeops.testing.recurrent import (
+    KINDS,
+    Kind,
+    Values,
+    draw,
+    draw_arriving,
+    run_all,
+    to_gradient,
+)
 
 Sizes = tuple[int, int, int, int]
 LAYOUTS: dict[str, Callable[[Any], Any]] = {
@@ -53,12 +61,9 @@ def _call(kind: Kind, sizes: Sizes, what: str, layout: str, more: Values) -> Cal
         return lambda: kind.op(**given)
     if what == "training":
         return lambda: run_all(kind.op, given)
-    pool = {**given, **run_all(kind.op, given), **draw_arriving(kind, given)}
-    if given.get("low_memory"):
-        del pool["gates"]
-    signature = kind.grad.signature
-    names = [spec.name for spec in (*signature.inputs, *signature.attributes)]
-    arguments = {name: pool[name] for name in names if name in pool}
+    known = {**given, **run_all(kind.op, given), **draw_arriving(kind, given)}
+    arguments = to_gradient(kind, known)
+    del known
     return lambda: kind.grad(**arguments)
 
 

@@ -13,6 +13,7 @@ from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer
 
+_LAYERS: dict[Kind, Any] = {"rnn": rnn_layer, "gru": gru_layer, "lstm": lstm_layer}
 _KINDS: dict[str, Kind] = {
     "SimpleCell": "rnn",
     "GRUCell": "gru",
@@ -81,25 +82,18 @@ def run(
     states = [_flat(jnp.broadcast_to(s, (*batch, s.shape[-1])), 0, dtype) for s in states]
     lengths = None if seq_lengths is None else _lengths(seq_lengths, batch)
     weights = Weights(*(w.astype(dtype) for w in weights))
-    outputs, *states = _layer(cell, x, weights, states, lengths, bool(wanted.reverse))
+    options: dict[str, Any] = {"reverse": bool(wanted.reverse)}
+    if cell.activation_fn is jax.nn.relu:
+        options["activation"] = "relu"
+    outputs, *final = _LAYERS[kind_of(cell)](x, *weights, *states, lengths, **options)
     if wanted.reverse and not wanted.keep_order:
         outputs = _reversed(outputs, lengths)
     outputs = outputs.reshape(len(outputs), *batch, outputs.shape[-1]).astype(made)
     outputs = outputs if wanted.time_major else jnp.moveaxis(outputs, 0, -2)
-    states = [state.reshape(*batch, state.shape[-1]).astype(made) for state in states]
+    states = [state.reshape(*batch, state.shape[-1]).astype(made) for state in final[: len(states)]]
     if not wanted.return_carry:
         return outputs
     return (tuple(states[::-1]) if lstm else states[0]), outputs
-
-
-def _layer(cell: Any, x: Any, w: Weights, states: Any, lengths: Any, reverse: bool) -> Any:
-    kind = kind_of(cell)
-    if kind == "lstm":
-        return lstm_layer(x, *w, *states, lengths, reverse=reverse)[:3]
-    if kind == "gru":
-        return gru_layer(x, *w, *states, lengths, reverse=reverse)[:2]
-    activation = "relu" if cell.activation_fn is jax.nn.relu else "tanh"
-    return rnn_layer(x, *w, *states, lengths, activation=activation, reverse=reverse)[:2]
 
 
 def _flat(array: Any, first: int, dtype: Any) -> Any:

@@ -23,7 +23,7 @@ class RNN(nn.RNN):  # type: ignore[misc]
     scan computes the layer, and a warning says so.
     """
 
-    @nn.nowrap
+    @nn.nowrap  # type: ignore[untyped-decorator]
     def unfused(self) -> str:
         """Why Flax's own scan computes this layer; empty where the fused op does."""
         if self.variable_axes or self.variable_broadcast != "params" or self.variable_carry:

@@ -38,8 +38,10 @@ def without_padding(outputs):
     return jnp.where((jnp.arange(STEPS) < LENGTHS[:, None])[..., None], outputs, 0)
 
 
-@pytest.mark.parametrize(("reverse", "lengths"), [(False, None), (True, LENGTHS)])
-@every_cell
+@pytest.mark.parametrize(
+    ("cell", "reverse", "lengths"),
+    [("LSTMCell", False, None), *[(cell, True, LENGTHS) for cell in CELLS]],
+)
 def test_values_are_those_of_flax(cell, reverse, lengths):
     own, ours = pair(cell, reverse=reverse, return_carry=True)
     x, carry = normal(BATCH, STEPS, INPUTS), normal(BATCH, UNITS, seed=5)
