@@ -16,7 +16,9 @@ from nativeops.bench.recurrent_rivals import (
     fused,
     hoisted,
     jax_scan,
+    masked,
     numpy_ours,
+    packed,
     torch_inference,
     torch_ours,
     torch_training,
@@ -99,7 +101,7 @@ def _lengths(layer: Layer, *, training: bool) -> Bench:
     form = torch_training if training else torch_inference
     return Bench(
         f"lengths, {'training' if training else 'inference'}",
-        "the same for sequences of t/4 to t steps in any order; torch packs and unpacks them",
+        "the same for sequences of t/4 to t steps in any order",
         sizes=[LARGE],
         inputs=_arguments(layer, training=training, lengths=True),
         expected=(_gradients if training else _outputs)(layer, lengths=True),
@@ -109,7 +111,8 @@ def _lengths(layer: Layer, *, training: bool) -> Bench:
         tolerance=1e-4 if training else 1e-5,
         rivals=[
             form(torch_ours, layer, OURS, "ours, torch", lengths=True),
-            form(fused, layer, name="packed, fused", lengths=True),
+            form(packed, layer, lengths=True),
+            form(masked, layer, lengths=True),
         ],
     )
 
@@ -172,12 +175,14 @@ def _flops(layer: Layer, passes: int = 1, lengths: bool = False) -> Callable[...
 
 def _outputs(layer: Layer, *, lengths: bool = False) -> Callable[..., list[Known]]:
     """By PyTorch in float64."""
-    return _known(torch_inference(fused, layer, dtype="float64", lengths=lengths))
+    function = masked if lengths else fused
+    return _known(torch_inference(function, layer, dtype="float64", lengths=lengths))
 
 
 def _gradients(layer: Layer, *, lengths: bool = False) -> Callable[..., list[Known]]:
     """By PyTorch in float64."""
-    return _known(torch_training(fused, layer, dtype="float64", lengths=lengths))
+    function = masked if lengths else fused
+    return _known(torch_training(function, layer, dtype="float64", lengths=lengths))
 
 
 def _known(rival: Rival) -> Callable[..., list[Known]]:

@@ -70,23 +70,41 @@ def torch_ours(layer: Layer, x: Any, *weights: Any, lengths: Any = None) -> Any:
     return layer.op(x, *weights, lengths=lengths, **layer.options).output
 
 
-def fused(layer: Layer, x: Any, *weights: Any, lengths: Any = None) -> Any:
+def fused(layer: Layer, x: Any, *weights: Any) -> Any:
     """``torch.nn``'s layer, by the function that it calls; the states before are zeros."""
+    return _torch_layer(layer, x, None, weights)
+
+
+def packed(layer: Layer, x: Any, *weights: Any, lengths: Any) -> Any:
+    """The same for packed sequences; packing and unpacking count."""
+    from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+    short = pack_padded_sequence(x, lengths, enforce_sorted=False)
+    data = _torch_layer(layer, short.data, short.batch_sizes, weights)
+    outputs = PackedSequence(data, short.batch_sizes, short.sorted_indices, short.unsorted_indices)
+    return pad_packed_sequence(outputs, total_length=len(x))[0]
+
+
+def masked(layer: Layer, x: Any, *weights: Any, lengths: Any) -> Any:
+    """All steps of all sequences; what lies beyond the ends is set to 0."""
     import torch
 
-    function = getattr(torch, layer.word)
-    zeros = x.new_zeros(1, x.shape[1], weights[1].shape[1])
+    inside = torch.arange(len(x))[:, None] < lengths
+    return fused(layer, x, *weights) * inside[:, :, None]
+
+
+def _torch_layer(layer: Layer, x: Any, batch_sizes: Any, weights: tuple[Any, ...]) -> Any:
+    import torch
+
+    batch = x.shape[1] if batch_sizes is None else int(batch_sizes[0])
+    zeros = x.new_zeros(1, batch, weights[1].shape[1])
     state = (zeros, zeros) if layer.kind == "lstm" else zeros
-    training = any(w.requires_grad for w in weights)
-    if lengths is None:
-        return function(x, state, weights, True, 1, 0.0, training, False, False)[0]
-    packing = torch.nn.utils.rnn
-    packed = packing.pack_padded_sequence(x, lengths, enforce_sorted=False)
-    data = function(packed.data, packed.batch_sizes, state, weights, True, 1, 0.0, training, False)
-    again = packing.PackedSequence(
-        data[0], packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
-    )
-    return packing.pad_packed_sequence(again, total_length=len(x))[0]
+    training = any(weight.requires_grad for weight in weights)
+    more = (weights, True, 1, 0.0, training, False)
+    function = getattr(torch, layer.word)
+    if batch_sizes is None:
+        return function(x, state, *more, False)[0]
+    return function(x, batch_sizes, state, *more)[0]
 
 
 def hoisted(layer: Layer, x: Any, *weights: Any) -> Any:

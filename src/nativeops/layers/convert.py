@@ -116,7 +116,7 @@ def from_flax(kind: Kind, params: Mapping[str, Mapping[str, Any]]) -> Weights:
     if "dense_i" in params:
         sides = [["dense_i"], ["dense_h"]]
     kernels = [_transpose(join([params[n]["kernel"] for n in names], 1)) for names in sides]
-    biases = [join([_bias(params[name], 0) for name in names]) for names in sides]
+    biases = [join([_bias(params[name]) for name in names], 0) for names in sides]
     return Weights(*kernels, *biases)
 
 
