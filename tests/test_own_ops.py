@@ -18,6 +18,7 @@ from nativeops.testing import installed
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 OWN = ("bias_gelu", "gated_recurrence", "layer_norm", "segment_sum", "stencil")
 FILES = [*(EXAMPLES / "own_ops" / name for name in OWN), EXAMPLES / "cuda_style/cuda_style"]
+TUNED = EXAMPLES / "own_ops/segment_sum_cpu"
 IDS = [file.name for file in FILES]
 DOCTESTS = """
 import doctest, importlib, sys
@@ -30,12 +31,12 @@ for name, op in ops_of(sys.argv[1]).items():
 """
 
 
-def run(*command: object, cache: Path) -> str:
+def run(*command: object, cache: Path, **settings: str) -> str:
     """What a command prints; it must succeed."""
     words = [str(word) for word in command]
     done = subprocess.run(
         [sys.executable, *words],
-        env={**os.environ, "NATIVEOPS_CACHE": str(cache), "COLUMNS": "200"},
+        env={**os.environ, "NATIVEOPS_CACHE": str(cache), "COLUMNS": "200", **settings},
         capture_output=True,
         text=True,
         check=False,
@@ -51,7 +52,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_there_are_these_and_no_others() -> None:
     found = {path.with_suffix("") for path in EXAMPLES.glob("*/*.h")}
-    assert found == set(FILES)
+    assert found == {*FILES, TUNED}
 
 
 # What each file's own tests compare: kernel and reference in all frameworks, and another library.
@@ -62,6 +63,13 @@ def test_tests_of_the_op_pass_in_all_frameworks(file: Path, cache: Path) -> None
     printed = run("-m", "pytest", *options, f"{file}_test.py", cache=cache)
     if all(installed(name) for name in FRAMEWORKS):
         assert "skipped" not in printed
+
+
+# The kernel beside the one that is tuned for the CPU, which serves all other machines.
+@pytest.mark.slow
+def test_portable_kernel_passes_the_same_tests(cache: Path) -> None:
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not jax")
+    run(*command, EXAMPLES / "own_ops/segment_sum_test.py", cache=cache, NATIVEOPS_ISA="portable")
 
 
 @pytest.mark.slow
@@ -93,7 +101,9 @@ def test_benchmarks_beside_a_users_op_are_found(cache: Path, tmp_path: Path) -> 
     assert (tmp_path / "results/stencil.md").exists()
 
 
-@pytest.mark.parametrize("file", [f"{file}{end}" for file in FILES for end in (".h", ".py")])
+@pytest.mark.parametrize(
+    "file", [f"{file}{end}" for file in FILES for end in (".h", ".py")] + [f"{TUNED}.h"]
+)
 def test_files_are_short(file: str) -> None:
     text = re.sub(r'"""(?s:.*?)"""', "", Path(file).read_text())
     code = [

@@ -31,8 +31,7 @@ void bias_gelu_grad(Device& dev, In<T, 2> x, In<T, 1> bias, In<T, 2> d_out, Out<
                     Out<T, 1> d_bias) {
   using A = Accum<T>;
   constexpr int64_t kRows = 32;
-  const int64_t rows = x.size(0), n = x.size(1),
-                parts = max2<int64_t>(1, (rows + kRows - 1) / kRows);
+  const int64_t rows = x.size(0), n = x.size(1), parts = 1 + rows / kRows;
   auto memory = dev.workspace<A>(parts * n);
   const View<A, 2> sums = dense(memory.data(), parts, n);
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {

@@ -41,7 +41,7 @@ void layer_norm_grad(Device& dev, In<T, 2> x, In<T, 1> weight, In<T, 2> d_y, Out
                      Out<T, 1> d_weight, Out<T, 1> d_bias, double eps) {
   using A = Accum<T>;
   constexpr int64_t kRows = 32;
-  const int64_t rows = x.size(0), n = x.size(1), parts = max2<int64_t>(1, (rows + 31) / kRows);
+  const int64_t rows = x.size(0), n = x.size(1), parts = 1 + rows / kRows;
   auto memory = dev.workspace<A>(2 * parts * n);
   const View<A, 3> sums = dense(memory.data(), 2, parts, n);
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {

@@ -17,7 +17,7 @@ def segment_sum(
     A row whose segment is not one of 0 .. ``count`` - 1 takes no part. The result is the same every
     time, and its gradient is that of the sum: `segment_spread`.
 
-    Cost: O(n·d) time; a workspace of at most 3 n + 4096 + 2 count integers.
+    Cost: O(n·d) time; a workspace of 3 (n + count) integers, or on the CPU as large as the result.
     Same as: ``jax.ops.segment_sum(x, segment, count)``.
 
     >>> segment_sum(np.array([[1.0], [2.0], [4.0]]), np.array([1, 0, 1]), count=2)

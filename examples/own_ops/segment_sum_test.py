@@ -30,11 +30,12 @@ def test_agrees_with_jax_and_its_gradient() -> None:
 
 # So many rows that they are sorted in several parts.
 @pytest.mark.parametrize("count", [1, 7, 3000])
-def test_rows_of_a_segment_are_added_in_their_order(count: int) -> None:
+@pytest.mark.parametrize("width", [2, 75, 150])
+def test_rows_of_a_segment_are_added_in_their_order(count: int, width: int) -> None:
     random = np.random.default_rng(count)
-    x = random.standard_normal((50000, 2)).astype(np.float32)
+    x = random.standard_normal((50000, width)).astype(np.float32)
     segment = random.integers(0, count, 50000)
-    expected = np.zeros((count, 2), np.float32)
+    expected = np.zeros((count, width), np.float32)
     np.add.at(expected, segment, x)  # one row after another, in float32
     assert np.array_equal(segment_sum(x, segment, count=count), expected)
 

@@ -85,7 +85,9 @@ def _training(layer: Layer, name: str, sizes: Sequence[Size]) -> Bench:
         limit=product_limit("float32"),
         memory_sizes=[LARGE],
         seconds=SECONDS,
-        tolerance=1e-4,  # sums over all steps of all sequences
+        # Sums over all steps of all sequences. The slope of relu jumps where rounding leads to the
+        # other side of 0, for anybody.
+        tolerance=0.05 if layer.activation == "relu" else 1e-4,
         rivals=[
             torch_training(torch_ours, layer, OURS, "ours, torch"),
             torch_training(fused, layer),

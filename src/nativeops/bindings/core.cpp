@@ -199,7 +199,9 @@ bool is_absent(const Array& spec, const NativeopsTensor& array) {
 
 NativeopsTensor absent(const Array& spec) {
   static int64_t zeros[NATIVEOPS_MAX_RANK] = {};
-  const int dtype = spec.kind == kFloatVariable ? 0 : spec.kind == kIntVariable ? kFirstInt : spec.kind;
+  const int dtype = spec.kind == kFloatVariable ? 0
+                    : spec.kind == kIntVariable ? kFirstInt
+                                                : spec.kind;
   const auto rank = static_cast<int32_t>(spec.axes.size());
   return {nullptr, kNativeopsCpu, 0, rank, kDtypes[dtype], zeros, zeros, 0};
 }

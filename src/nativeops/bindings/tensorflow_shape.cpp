@@ -150,7 +150,8 @@ bool infer(const core::Op& op, const Shape* inputs, const NativeopsAttribute* at
   }
   for (size_t i = 0; i < op.inputs.size(); ++i)
     if (inputs[i].rank >= 0 && !is_absent(op.inputs[i], inputs[i]) &&
-        !arithmetic_fits(op.inputs[i], inputs[i], sizes)) return false;
+        !arithmetic_fits(op.inputs[i], inputs[i], sizes))
+      return false;
   if (any_rank) batch.rank = -1;
   for (size_t i = 0; i < op.outputs.size(); ++i)
     if (!write_output(op.outputs[i], sizes, batch, outputs[i])) return false;

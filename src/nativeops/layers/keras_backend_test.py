@@ -13,6 +13,8 @@ import keras
 from keras import ops
 
 import nativeops.layers.keras as fused
+from nativeops.testing import keras_pair
+from nativeops.testing.keras_pair import assert_close, gradients, normal, numbers, tensor
 
 # Keras's variables are older than NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
@@ -44,35 +46,8 @@ PLAIN = ("LSTM", "GRU", "SimpleRNN")
 plain_layers = pytest.mark.parametrize("name", PLAIN)
 
 
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
-
-
-def pair(name, shape=(BATCH, STEPS, INPUTS), **options):
-    """Keras's layer and ours, with the same weights: random ones, biases too."""
-    layers = [getattr(module, name)(UNITS, **options) for module in (keras.layers, fused)]
-    for layer in layers:
-        layer.build(shape)
-    weights = [0.5 * normal(*w.shape, seed=n) for n, w in enumerate(layers[0].get_weights())]
-    for layer in layers:
-        layer.set_weights(weights)
-    return layers
-
-
-def numbers(made):
-    return [ops.convert_to_numpy(ops.cast(array, "float32")) for array in keras.tree.flatten(made)]
-
-
-def assert_close(found, expected, tolerance=2e-5):
-    found, expected = numbers(found), numbers(expected)
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
-        assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-
-
-def tensor(array):
-    return None if array is None else ops.convert_to_tensor(array)
+def pair(name, **options):
+    return keras_pair.pair(name, UNITS, (BATCH, STEPS, INPUTS), **options)
 
 
 @pytest.fixture
@@ -166,36 +141,6 @@ def test_gradients_are_those_of_keras(which, mask):
     found, expected = (gradients(layer, x, mask, weight) for layer in (ours, own))
     assert len(found) == 1 + len(ours.weights)
     assert_close(found, expected, 1e-4)
-
-
-def gradients(layer, x, mask, weight):
-    """Of the weighted sum of the outputs, for the inputs and all weights."""
-
-    def loss(outputs):
-        return ops.sum(outputs * weight)
-
-    if BACKEND == "torch":
-        import torch
-
-        x = torch.tensor(x, requires_grad=True)
-        arrays = [x, *(v.value for v in layer.trainable_variables)]
-        return torch.autograd.grad(loss(layer(x, mask=mask)), arrays)
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        x = tf.Variable(x)
-        with tf.GradientTape() as tape:
-            made = loss(layer(x, mask=mask))
-        return tape.gradient(made, [x, *(v.value for v in layer.trainable_variables)])
-    import jax
-
-    other = [v.value for v in layer.non_trainable_variables]
-
-    def function(x, variables):
-        return loss(layer.stateless_call(variables, other, x, mask=mask)[0])
-
-    variables = [v.value for v in layer.trainable_variables]
-    return keras.tree.flatten(jax.jit(jax.grad(function, (0, 1)))(x, variables))
 
 
 def learnt(module, weights, **options):

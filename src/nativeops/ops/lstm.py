@@ -111,9 +111,10 @@ def lstm_layer_grad(
 ) -> LstmLayerGrad[Array]:
     """What flows back through `lstm_layer` into its arguments.
 
-    ``d_h = d_output[t] + W_hhᵀ d_z[t + 1]`` and ``d_c += d_h·o·(1 - tanh²(c'))``, from the last step
-    to the first; ``d_z_i = d_c·g·i(1 - i)``, ``d_z_f = d_c·c·f(1 - f)``, ``d_z_g = d_c·i·(1 - g²)``,
-    ``d_z_o = d_h·tanh(c')·o(1 - o)``; then ``d_c`` becomes ``d_c·f``. In the end ``d_x = d_z W_ih``, ``d_w_ih = Σ d_zᵀ x``, ``d_w_hh = Σ d_zᵀ h``, ``d_b = Σ d_z``.
+    ``d_h = d_output[t] + W_hhᵀ d_z[t + 1]`` and ``d_c += d_h·o·(1 - tanh²(c'))``, from the last
+    step to the first; ``d_z_i = d_c·g·i(1 - i)``, ``d_z_f = d_c·c·f(1 - f)``,
+    ``d_z_g = d_c·i·(1 - g²)``, ``d_z_o = d_h·tanh(c')·o(1 - o)``; then ``d_c`` becomes ``d_c·f``.
+    In the end ``d_x = d_z W_ih``, ``d_w_ih = Σ d_zᵀ x``, ``d_w_hh = Σ d_zᵀ h``, ``d_b = Σ d_z``.
 
     Args:
         x: As given to `lstm_layer`.
