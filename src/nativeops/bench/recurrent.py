@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cases of a recurrent layer, which are the same for all of them."""
 
+import atexit
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +50,7 @@ def benches(layer: Layer, also: Sequence[Layer] = ()) -> list[Bench]:
         _lengths(layer, training=True),
         _bf16(layer, training=False),
         _bf16(layer, training=True),
+        _beside_a_neighbour(layer),
         *(_inference(other, f"{other.name}, inference", [LARGE]) for other in also),
         *(_training(other, f"{other.name}, training", [LARGE]) for other in also),
     ]
@@ -138,6 +145,47 @@ def _bf16(layer: Layer, *, training: bool) -> Bench:
             form(hoisted, layer, dtype="bfloat16"),
         ],
     )
+
+
+def _beside_a_neighbour(layer: Layer) -> Bench:
+    """Compare with the same size of "inference": how much slower is who must share a CPU."""
+    rivals = [
+        torch_inference(torch_ours, layer, OURS, "ours, torch"),
+        torch_inference(fused, layer),
+        torch_inference(cells, layer),
+        onnx_runtime(layer),
+        openvino(layer),
+    ]
+    return Bench(
+        "inference, one CPU busy",
+        "the same beside a process that computes on the first CPU all the time",
+        sizes=[LARGE],
+        inputs=_arguments(layer),
+        expected=_outputs(layer),
+        work=_flops(layer),
+        seconds=SECONDS,
+        rivals=[replace(rival, prepare=_with_neighbour(rival.prepare)) for rival in rivals],
+    )
+
+
+def _with_neighbour(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    def prepared(*arrays: NdArray) -> Any:
+        call = prepare(*arrays)
+        _start_neighbour()
+        return call
+
+    return prepared
+
+
+@cache
+def _start_neighbour() -> None:
+    """One for the whole process, and as long as it lives."""
+    cpu = min(os.sched_getaffinity(0))
+    text = (
+        f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile os.getppid() == {os.getpid()}: pass"
+    )
+    neighbour = subprocess.Popen([sys.executable, "-c", text])
+    atexit.register(neighbour.kill)
 
 
 def _spread_lengths(t: int, b: int) -> NdArray:

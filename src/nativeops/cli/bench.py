@@ -26,7 +26,10 @@ class Cases(NamedTuple):
     folder: str = ""
 
 
-OTHERS = {"overhead": Cases("nativeops.frameworks.overhead_bench")}  # what is no op
+OTHERS = {  # what is no op
+    "overhead": Cases("nativeops.frameworks.overhead_bench"),
+    "stack": Cases("nativeops.layers.stack_bench"),
+}
 
 
 def bench(
@@ -34,7 +37,8 @@ def bench(
         str | None,
         typer.Argument(
             help="An op; a file NAME.py with NAME_bench.py beside it, or a folder of such; or "
-            "`overhead` of calls in all frameworks. Without it, all ops of the package."
+            "`overhead` of calls in all frameworks, `stack` of recurrent layers. Without it, all ops "
+            "of the package."
         ),
     ] = None,
     sizes: Annotated[

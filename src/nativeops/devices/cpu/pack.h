@@ -118,7 +118,7 @@ void unpack(const A* from, int64_t width, View<T, 2> to) {
 }
 
 // Waking a thread takes longer than so many vector operations (about 20 us; Zen4 EPYC, 2026-11).
-constexpr int64_t kWorthWaking = 40000;
+constexpr int64_t kWorthWaking = 24000;
 
 // body(i) for i in [0, n), on this thread alone where `steps`, the vector operations, are few.
 template <class F>

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers of several layers in both directions, as models have them, in PyTorch.
+
+All rivals have the parameters of one ``torch.nn`` layer, as it begins with the same seed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, Size
+from nativeops.bench.limits import product_limit
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+LECTURES = {"t": 200, "b": 16, "i": 512, "h": 512, "layers": 2}  # of unequal length
+DEEP = {"t": 300, "b": 20, "i": 800, "h": 800, "layers": 5}
+DEEP_TRAINING = {**DEEP, "t": 60}
+Module = Any
+
+
+def _theirs(kind: str, size: Size, dtype: str = "float32") -> Module:
+    """``torch.nn``'s layer in both directions, always with the same parameters."""
+    import torch
+
+    torch.manual_seed(0)
+    made = getattr(torch.nn, kind)(size["i"], size["h"], size["layers"], bidirectional=True)
+    return made.to(getattr(torch, dtype))
+
+
+def _ours(kind: str, size: Size) -> Module:
+    """This package's, with the parameters of the other."""
+    from nativeops.layers import torch as layers
+
+    theirs = _theirs(kind, size)
+    made = getattr(layers, kind)(size["i"], size["h"], size["layers"], bidirectional=True)
+    made.load_state_dict(theirs.state_dict())
+    return made
+
+
+def _cells(kind: str, size: Size) -> Callable[[Any], tuple[Any, None]]:
+    """Loops over PyTorch's cells, one for each layer and direction."""
+    import torch
+
+    theirs = _theirs(kind, size)
+    cell = getattr(torch, {"LSTM": "lstm_cell", "GRU": "gru_cell", "RNN": "rnn_tanh_cell"}[kind])
+
+    def direction(x: Any, weights: Sequence[Any], *, reverse: bool) -> Any:
+        h = c = x.new_zeros(x.shape[1], weights[1].shape[1])
+        outputs = []
+        for step in reversed(x.unbind()) if reverse else x.unbind():
+            if kind == "LSTM":
+                h, c = cell(step, (h, c), *weights)
+            else:
+                h = cell(step, h, *weights)
+            outputs.append(h)
+        return torch.stack(outputs[::-1] if reverse else outputs)
+
+    def forward(x: Any) -> tuple[Any, None]:
+        for layer in range(size["layers"]):
+            forth, back = theirs.all_weights[2 * layer : 2 * layer + 2]
+            both = (direction(x, forth, reverse=False), direction(x, back, reverse=True))
+            x = torch.cat(both, -1)
+        return x, None
+
+    forward.parameters = theirs.parameters  # type: ignore[attr-defined]
+    return forward
+
+
+def _run(module: Module, x: Any, lengths: Any) -> Any:
+    """The outputs; of packed sequences if there are lengths."""
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    if lengths is None:
+        return module(x)[0]
+    packed = module(pack_padded_sequence(x, lengths, enforce_sorted=False))[0]
+    return pad_packed_sequence(packed, total_length=len(x))[0]
+
+
+def _rival(make: Callable[..., Module], kind: str, *, training: bool, name: str = "") -> Rival:
+    def prepare(x: NdArray, layers: NdArray, d_y: NdArray, *more: NdArray) -> Callable[[], Any]:
+        import torch
+
+        size = {"i": x.shape[2], "h": d_y.shape[2] // 2, "layers": len(layers)}
+        module = make(kind, size)
+        lengths = torch.from_numpy(more[0].copy()) if more else None
+        given = torch.from_numpy(x.copy()).requires_grad_(training)
+        arriving = torch.from_numpy(d_y.copy())
+        wanted = [given, *module.parameters()]
+
+        def infer() -> Any:
+            with torch.no_grad():
+                return _run(module, given, lengths)
+
+        def train() -> Any:
+            return torch.autograd.grad(_run(module, given, lengths), wanted, arriving)
+
+        return train if training else infer
+
+    package = OURS if make is _ours else "torch"
+    return Rival(name or make.__name__.strip("_"), prepare, package, "torch")
+
+
+def _inputs(*, lengths: bool) -> Callable[..., tuple[NdArray, ...]]:
+    """The sequences, as many numbers as layers, what flows back, and lengths from t/4 to t."""
+
+    def draw(
+        random: np.random.Generator, t: int, b: int, i: int, h: int, layers: int
+    ) -> tuple[NdArray, ...]:
+        x = random.standard_normal((t, b, i), dtype=np.float32)
+        d_y = random.standard_normal((t, b, 2 * h), dtype=np.float32)
+        spread = np.linspace(max(1, t // 4), t, b).astype(np.int64)
+        return (x, np.zeros(layers), d_y, *([random.permutation(spread)] if lengths else []))
+
+    return draw
+
+
+def _expected(kind: str, *, training: bool) -> Callable[..., list[Known]]:
+    """By PyTorch in float64."""
+
+    def exact(kind: str, size: Size) -> Module:
+        return _theirs(kind, size, "float64")
+
+    def compute(x: NdArray, layers: NdArray, d_y: NdArray, *more: NdArray) -> list[Known]:
+        rival = _rival(exact, kind, training=training)
+        results = rival.prepare(x.astype(float), layers, d_y.astype(float), *more)()
+        each = results if training else (results,)
+        return [Known(..., result.detach().numpy()) for result in each]
+
+    return compute
+
+
+def _flops(kind: str, *, training: bool, lengths: bool) -> Callable[..., float]:
+    def work(t: int, b: int, i: int, h: int, layers: int) -> float:
+        frames = np.linspace(max(1, t // 4), t, b).astype(np.int64).sum() if lengths else t * b
+        inputs = i + 2 * h * (layers - 1)
+        products = 2.0 * float(frames) * 2 * GATES[kind] * h * (inputs + layers * h)
+        return products * (3 if training else 1)
+
+    return work
+
+
+def _bench(kind: str, size: Size, *, training: bool, lengths: bool) -> Bench:
+    rivals = [_rival(_ours, kind, training=training, name="ours, torch")]
+    rivals.append(_rival(_theirs, kind, training=training, name="packed" if lengths else "fused"))
+    if not lengths:
+        rivals.append(_rival(_cells, kind, training=training))
+    shape = "lengths" if lengths else "deep"
+    return Bench(
+        f"{kind}, {shape}, {'training' if training else 'inference'}",
+        f"layers of {kind} in both directions"
+        + (", sequences of t/4 to t steps in any order" if lengths else "")
+        + (": outputs, then gradients of inputs and parameters" if training else ": outputs"),
+        sizes=[size],
+        inputs=_inputs(lengths=lengths),
+        rivals=rivals,
+        expected=_expected(kind, training=training),
+        work=_flops(kind, training=training, lengths=lengths),
+        limit=product_limit("float32"),
+        tolerance=1e-3 if training else 1e-4,
+        seconds=1.5,
+    )
+
+
+BENCHES = [
+    *(_bench(kind, LECTURES, training=t, lengths=True) for kind in GATES for t in (False, True)),
+    *(
+        _bench(kind, DEEP_TRAINING if t else DEEP, training=t, lengths=False)
+        for kind in GATES
+        for t in (False, True)
+    ),
+]
