@@ -6,6 +6,7 @@ from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
+from nativeops.ops.chunk import chunk, chunk_view, unchunk
 from nativeops.ops.dropout import dropout
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
@@ -16,6 +17,8 @@ from nativeops.ops.rnn import rnn_layer
 __all__ = [
     "NativeOpsError",
     "accelerate",
+    "chunk",
+    "chunk_view",
     "dropout",
     "get_num_threads",
     "gru",
@@ -27,6 +30,7 @@ __all__ = [
     "rnn",
     "rnn_layer",
     "set_num_threads",
+    "unchunk",
 ]
 
 
