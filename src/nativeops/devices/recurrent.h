@@ -143,7 +143,7 @@ void advance(Device& dev, const Layer<T>& layer, const States<T>& to, const Work
 
 template <class T>
 void check_lengths(const Layer<T>& layer) {
-  check_range("lengths[", layer.lengths, 0, layer.steps(), "the steps of `x`");
+  check_range("lengths", layer.lengths, 0, layer.steps(), "the steps of `x`");
 }
 
 }  // namespace recurrence

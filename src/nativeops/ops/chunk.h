@@ -11,7 +11,10 @@ struct Cut {
   int64_t time, size, step, n;
 
   Cut(int64_t time, int64_t size, int64_t step)
-      : time(time), size(size), step(step), n(max2<int64_t>(time - size + step - 1, 0) / step + 1) {}
+      : time(time),
+        size(size),
+        step(step),
+        n(max2<int64_t>(time - size + step - 1, 0) / step + 1) {}
 
   HOST_DEVICE int64_t sequence(int64_t column) const { return column / n; }
   HOST_DEVICE int64_t frame(int64_t u, int64_t column) const { return column % n * step + u; }
@@ -33,7 +36,7 @@ struct FrameMask {
 };
 template <class I>
 void check_lengths(In<I, 1> lengths, int64_t time) {
-  check_range("lengths[", lengths, 0, time, "the frames of `x`");
+  check_range("lengths", lengths, 0, time, "the frames of `x`");
 }
 
 // held[u, b·n + k] = whether there is a frame step·k + u that takes part

@@ -44,7 +44,7 @@ def chunk(
     chunk_size: Count,
     chunk_step: Positive,
 ) -> Chunks[Array]:
-    """Sequences cut into chunks of ``chunk_size`` frames that begin every ``chunk_step`` frames.
+    """Sequences cut into chunks of one length that may overlap.
 
     ``chunks[u, b·n + k] = x[step·k + u, b]`` where that frame exists and takes part, else 0, with
     ``n = ⌊max(t - size + step - 1, 0) / step⌋ + 1`` chunks of each sequence.
@@ -65,7 +65,7 @@ def chunk(
     Same as: ``torch.nn.functional.unfold``, or ``x.unfold(0, size, step)`` without padding;
         `chunk_view` copies nothing. RETURNN's ``chunk``.
     Source: the definition; see Zeyer et al. 2016, Towards online-recognition with deep
-        bidirectional LSTM acoustic models (chunks of utterances).
+        bidirectional LSTM acoustic models.
 
     >>> x = np.arange(1.0, 6.0).reshape(5, 1, 1)
     >>> chunk(x, chunk_size=3, chunk_step=2).chunks[..., 0]
@@ -147,7 +147,7 @@ def unchunk(
     n_batch: Count,
     chunk_step: Positive,
 ) -> Frames[Array]:
-    """Sequences put together from their chunks: each frame is the mean over those that hold it.
+    """Sequences put together from their chunks, by the mean where these overlap.
 
     ``x[t, b] = 1/c · Σ_k chunks[t - step·k, b·n + k]`` over the ``c`` chunks that hold frame ``t``
     and whose mask is true there, in the order of ``k``; 0 where there is none.
@@ -165,8 +165,9 @@ def unchunk(
     Gradient: for ``chunks``: `chunk` of what arrives, times the factors.
     Cost: O(size·b·n·d) time; a workspace of t·b integers.
     Same as: ``torch.nn.functional.fold`` divided by the counts. RETURNN's ``unchunk``.
+    Source: the definition, as for `chunk`.
 
-    >>> cut = chunk(np.arange(1.0, 6.0).reshape(5, 1, 1), chunk_size=3, chunk_step=2)
+    >>> cut = nativeops.chunk(np.arange(1.0, 6.0).reshape(5, 1, 1), chunk_size=3, chunk_step=2)
     >>> whole = unchunk(*cut, n_time=5, n_batch=1, chunk_step=2)
     >>> whole.x.ravel(), whole.factors.ravel()
     (array([1., 2., 3., 4., 5.]), array([1. , 1. , 0.5, 1. , 1. ]))
