@@ -77,13 +77,15 @@ void choose_all() {
   for (int id = 0; id < op_count(); ++id) choose(op_at(id).name);
 }
 
-void* allocate(size_t bytes) {
+}  // namespace
+
+NativeopsMemory allocate(const NativeopsCall*, size_t bytes) {
   void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   if (memory != nullptr) expect_writes(memory, bytes);
-  return memory;
+  return {memory, nullptr, bytes};
 }
 
-}  // namespace
+void release(const NativeopsCall*, NativeopsMemory memory) { std::free(memory.data); }
 
 void expect_writes(void* memory, size_t bytes) {
   constexpr size_t kLarge = size_t{4} << 20;
@@ -97,7 +99,13 @@ void expect_writes(void* memory, size_t bytes) {
 
 const NativeopsServices* services() {
   static const NativeopsServices table = {sizeof(NativeopsServices), cpu::parallel,
-                                          cpu::num_threads, allocate, std::free};
+                                          cpu::num_threads, allocate, release};
+  return &table;
+}
+
+const NativeopsServices* cuda_services() {
+  static const NativeopsServices table = {sizeof(NativeopsServices), cpu::parallel,
+                                          cpu::num_threads, nullptr, nullptr};
   return &table;
 }
 
