@@ -23,6 +23,7 @@ LAYERS = [
     ["__main__", "cli", "demos"],
     ["checking", "shipping"],
     ["bench", "testing"],
+    ["compat"],
     ["nativeops"],
     ["layers", "ops"],
     ["declare", "document", "glue", "build", "cache", "compilers", "complaints", "user_ops"],

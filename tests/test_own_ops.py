@@ -16,7 +16,7 @@ from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing import installed
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-OWN = ("bias_gelu", "gated_recurrence", "layer_norm", "segment_sum", "stencil")
+OWN = ("bias_gelu", "gated_recurrence", "layer_norm", "segment_sum", "stencil", "two_layers")
 FILES = [*(EXAMPLES / "own_ops" / name for name in OWN), EXAMPLES / "cuda_style/cuda_style"]
 TUNED = EXAMPLES / "own_ops/segment_sum_cpu"
 IDS = [file.name for file in FILES]

@@ -17,6 +17,7 @@ _BINARY: dict[type[ast.operator], str] = {
     ast.Mult: "*",
     ast.FloorDiv: "//",
 }
+_CALLS = {"max": "max", "min": "min"}
 # The position of an operator here is its number in the core (bindings/core.h: Step).
 OPERATORS = ("number", "name", "+", "-", "*", "//", "max", "min")
 
@@ -103,7 +104,8 @@ class Size:
         if self.op in ("max", "min"):
             return f"{self.op}({left},{right})"
         divides = self.op == "//" and right.op == "*"
-        return f"{_grouped(left)}{self.op}{f'({right})' if divides else _grouped(right)}"
+        first = str(left) if self.op in "+-" else _grouped(left)
+        return f"{first}{self.op}{f'({right})' if divides else _grouped(right)}"
 
     def __add__(self, other: "Size | int") -> "Size":
         return Size("+", (self, as_size(other)))
@@ -147,11 +149,12 @@ def minimum(a: Size | int, b: Size | int) -> Size:
 
 
 def parse(text: str) -> Size:
-    """The size written as `text`, such as ``t``, ``4*h`` or ``(t-k)//s+1``."""
+    """The size written as `text`, such as ``t``, ``4*h`` or ``max(t-k,0)//s+1``."""
     try:
         return _from_tree(ast.parse(text, mode="eval").body)
     except (SyntaxError, KeyError) as error:
-        raise ValueError(f"`{text}` is not a size: use names, numbers, + - * // ( )") from error
+        words = "names, numbers, + - * // ( ) max min"
+        raise ValueError(f"`{text}` is not a size: use {words}") from error
 
 
 def _from_tree(node: ast.expr) -> Size:
@@ -161,4 +164,6 @@ def _from_tree(node: ast.expr) -> Size:
         return Size("number", (node.value,))
     if isinstance(node, ast.BinOp):
         return Size(_BINARY[type(node.op)], (_from_tree(node.left), _from_tree(node.right)))
+    if isinstance(node, ast.Call) and len(node.args) == 2 and not node.keywords:
+        return Size(_CALLS[ast.unparse(node.func)], tuple(map(_from_tree, node.args)))
     raise SyntaxError

@@ -94,6 +94,12 @@ def test_largest_and_smallest() -> None:
     assert minimum(3, parse("t")).evaluate({"t": 2}) == 2
 
 
+def test_largest_and_smallest_can_be_written() -> None:
+    size = parse("b*(max(t-k,0)//2+min(t,k))")
+    assert size.evaluate({"b": 3, "t": 9, "k": 4}) == 3 * (2 + 4)
+    assert size == parse(str(size))
+
+
 def test_bare_name_is_told_from_arithmetic() -> None:
     assert parse("t").name == "t"
     assert parse("t+0").name is None
@@ -101,7 +107,7 @@ def test_bare_name_is_told_from_arithmetic() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "t+", "t/2", "f(t)", "t.x", "1.5", "t if k else s", "-t", "*b"]
+    "text", ["", "t+", "t/2", "f(t)", "f(t,k)", "max(t)", "max(t,k,1)", "t.x", "1.5", "t if k else s", "-t", "*b"]
 )
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):

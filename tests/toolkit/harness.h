@@ -54,14 +54,14 @@ inline std::atomic<int>& live_allocations() {
   static std::atomic<int> count{0};
   return count;
 }
-inline void* allocate(size_t bytes) {
-  if (bytes > size_t{1} << 40) return nullptr;
+inline NativeopsMemory allocate(const NativeopsCall*, size_t bytes) {
+  if (bytes > size_t{1} << 40) return {nullptr, nullptr, bytes};
   live_allocations().fetch_add(1);
-  return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  return {std::aligned_alloc(64, (bytes + 63) / 64 * 64), nullptr, bytes};
 }
-inline void release(void* memory) {
+inline void release(const NativeopsCall*, NativeopsMemory memory) {
   live_allocations().fetch_sub(1);
-  std::free(memory);
+  std::free(memory.data);
 }
 inline const NativeopsServices kSerial{sizeof(NativeopsServices), serial, [] { return 1; },
                                        allocate, release};

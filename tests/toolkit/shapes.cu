@@ -33,6 +33,14 @@ void products(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
 }
 
 template <class T>
+void matrix_products(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
+  auto memory = dev.workspace<Accum<T>>(out.count());
+  const auto sums = dense(memory.data(), out.size(0), out.size(1), out.size(2));
+  gemm(dev, x, transpose(y), sums);
+  gemm(dev, sums, y, out, 2, 1);
+}
+
+template <class T>
 void teams(Device& dev, In<T, 3> x, Out<T, 3> out) {
   using A = Accum<T>;
   for_each_item(dev, x.size(1), [=] KERNEL(Team team, int64_t n) {
@@ -115,6 +123,7 @@ void everything(Device& dev, const NativeopsCall* call) {
     cuda_style<T>(dev, out, output<int64_t, 1>(call, 2));
   }
   tiles<T>(dev, x, out);
+  matrix_products<T>(dev, x, y, out);
   dropout<T, int64_t>(dev, x, input<int64_t, 1>(call, 2), out, 0.5, 0);
   pairwise_l1<T>(dev, x, y, out);
   pairwise_l1_grad<T>(dev, x, y, out, d_x, d_x);

@@ -15,6 +15,7 @@ constexpr int kMaxSizes = 48;  // named axes and integer attributes of one op
 enum Kind : int8_t { kFloatVariable = -1, kIntVariable = -2 };
 constexpr int kFloats = 4, kInts = 2, kDtypeCount = 8;
 constexpr int kFirstInt = 4;  // int32, int64 follow the floats
+constexpr int kUint8 = 6;
 extern const NativeopsDtype kDtypes[kDtypeCount];
 extern const char* const kDtypeNames[kDtypeCount];
 int dtype_index(NativeopsDtype dtype);  // -1 if no op takes it
@@ -104,6 +105,7 @@ struct Place {
   int32_t device_type, device_id;
   void* stream;
   const NativeopsServices* services = nullptr;  // null: the core's own
+  void* frame = nullptr;                        // what these services know the call by
 };
 
 // Runs the kernel. The outputs' `data` and `strides` are set; null data means: do not make it.
@@ -122,6 +124,11 @@ int selected_level();
 int machine_level();
 extern const char* const kLevels[4];
 const NativeopsServices* services();
+// The same for CUDA, where the core has no memory to lend.
+const NativeopsServices* cuda_services();
+// Workspaces of the core: host memory.
+NativeopsMemory lend(const NativeopsCall* call, size_t bytes);
+void take_back(const NativeopsCall* call, NativeopsMemory memory);
 // The loaded library of the instruction set in use; null if there is none.
 const NativeopsLibrary* selected_library();
 

@@ -79,9 +79,20 @@ void choose_all() {
 
 }  // namespace
 
+NativeopsMemory lend(const NativeopsCall*, size_t bytes) {
+  return {allocate(bytes), nullptr, bytes};
+}
+void take_back(const NativeopsCall*, NativeopsMemory memory) { release(memory.data); }
+
 const NativeopsServices* services() {
   static const NativeopsServices table = {sizeof(NativeopsServices), cpu::parallel,
-                                          cpu::num_threads, allocate, release};
+                                          cpu::num_threads, lend, take_back};
+  return &table;
+}
+
+const NativeopsServices* cuda_services() {
+  static const NativeopsServices table = {sizeof(NativeopsServices), cpu::parallel,
+                                          cpu::num_threads, nullptr, nullptr};
   return &table;
 }
 

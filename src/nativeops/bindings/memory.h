@@ -11,9 +11,13 @@ namespace nativeops::core {
 void* allocate(size_t bytes);
 void release(void* memory);
 
+// Whether a framework's allocator is asked for a workspace on the CPU. It gives large blocks back
+// to the system each time, and little is not worth the call.
+constexpr bool is_frameworks(size_t bytes) { return bytes >= 4096 && bytes < size_t{4} << 20; }
+
 // Asks for huge pages where much is about to be written for the first time: with pages of 4 KB
-// zeroing took a fifth of the time of a result of 64 MB. NumPy asks for its own arrays; PyTorch, XLA
-// and TensorFlow do not.
+// zeroing took a fifth of the time of a result of 64 MB. NumPy asks for its own arrays; PyTorch,
+// XLA and TensorFlow do not.
 void expect_writes(void* memory, size_t bytes);
 
 }  // namespace nativeops::core

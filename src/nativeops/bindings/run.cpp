@@ -213,15 +213,17 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
     folded.reshape(i, i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs], batch);
   std::optional<cpu::ExactSmallNumbers> exact;
   if (device == 0) exact.emplace();
-  NativeopsCall call = {sizeof(NativeopsCall),
-                        place.device_id,
-                        place.stream,
-                        folded.tensor,
-                        folded.tensor + n_inputs,
-                        attributes,
-                        place.services ? place.services : services(),
-                        message,
-                        sizeof message};
+  NativeopsCall call = {
+      sizeof(NativeopsCall),
+      place.device_id,
+      place.stream,
+      folded.tensor,
+      folded.tensor + n_inputs,
+      attributes,
+      place.services ? place.services : (device == 0 ? services() : cuda_services()),
+      place.frame,
+      message,
+      sizeof message};
   return call_kernel(kernel, call, batch, folded, item_bytes);
 }
 

@@ -26,6 +26,12 @@ using CreateFunction = void* (*)(TF_OpKernelConstruction*);
 using ComputeFunction = void (*)(void*, TF_OpKernelContext*);
 using DeleteFunction = void (*)(void*);
 
+// TF_AllocatorAttributes.
+struct AllocatorAttributes {
+  size_t struct_size;
+  unsigned char on_host;
+};
+
 // Each function of the C API that is used: result, name behind `TF_`, parameters.
 #define NATIVEOPS_TENSORFLOW_FUNCTIONS(F)                                                         \
   F(TF_Status*, NewStatus, ())                                                                    \
@@ -57,6 +63,8 @@ using DeleteFunction = void (*)(void*);
   F(void, GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                          \
   F(TF_Tensor*, AllocateOutput,                                                                   \
     (TF_OpKernelContext*, int, int, const int64_t*, int, size_t, TF_Status*))                     \
+  F(TF_Tensor*, AllocateTemp,                                                                     \
+    (TF_OpKernelContext*, int, const int64_t*, int, const AllocatorAttributes*, TF_Status*))      \
   F(TF_Tensor*, ForwardInputOrAllocateOutput,                                                     \
     (TF_OpKernelContext*, const int*, int, int, const int64_t*, int, int*, TF_Status*))           \
   F(void, OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                             \

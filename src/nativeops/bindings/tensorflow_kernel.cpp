@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "nativeops/bindings/memory.h"
 #include "nativeops/bindings/tensorflow.h"
 
 namespace nativeops::tensorflow {
@@ -176,6 +177,31 @@ bool make_outputs(const core::Op& op, const Kernel& kernel, const core::Solution
   return true;
 }
 
+// Workspaces are tensors of bytes, from TensorFlow's allocator, whose statistics then know them.
+NativeopsMemory allocate(const NativeopsCall* call, size_t bytes) {
+  if (!core::is_frameworks(bytes)) return core::lend(call, bytes);
+  const AllocatorAttributes host = {sizeof(AllocatorAttributes), 1};
+  const int64_t size = static_cast<int64_t>(bytes);
+  const Status status;
+  TF_Tensor* tensor = api.AllocateTemp(static_cast<TF_OpKernelContext*>(call->frame),
+                                       kTypes[core::kUint8], &size, 1, &host, status);
+  if (!status.ok() || !tensor) return {nullptr, nullptr, bytes};
+  return {api.TensorData(tensor), tensor, bytes};
+}
+void release(const NativeopsCall* call, NativeopsMemory memory) {
+  if (!memory.owner) return core::take_back(call, memory);
+  api.DeleteTensor(static_cast<TF_Tensor*>(memory.owner));
+}
+const NativeopsServices* services() {
+  static const NativeopsServices table = [] {
+    NativeopsServices own = *core::services();
+    own.allocate = allocate;
+    own.release = release;
+    return own;
+  }();
+  return &table;
+}
+
 }  // namespace
 
 void* create_kernel(int id, TF_OpKernelConstruction* node) {
@@ -206,8 +232,9 @@ void compute_kernel(void* pointer, TF_OpKernelContext* context) {
     return fail(context, kInvalidArgument, text.empty() ? short_text : text);
   }
   if (!make_outputs(op, kernel, solution, context, tensors)) return;
-  const core::Status status = core::run(op, solution, inputs, inputs + op.inputs.size(),
-                                        kernel.attributes, {kNativeopsCpu, 0, nullptr});
+  const core::Status status =
+      core::run(op, solution, inputs, inputs + op.inputs.size(), kernel.attributes,
+                {kNativeopsCpu, 0, nullptr, services(), context});
   if (status == core::Status::no_kernel)
     return fail(context, kInternal, op.name + ": there is no kernel for these dtypes");
   if (status == core::Status::no_memory)

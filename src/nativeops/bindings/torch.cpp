@@ -109,16 +109,42 @@ void parallel(int64_t n, void (*body)(void*, int64_t), void* context) {
   check(shims.parallel_for(0, std::min<int64_t>(n, num_threads()), 1, work, &job));
 }
 
-// Null where PyTorch lends no threads, and in a forked child, where its pool would wait forever for
-// threads that only the parent has.
+// Workspaces are tensors of bytes, from PyTorch's allocators: its profiler and its limits know
+// them, and on CUDA its cache makes them cheap.
+NativeopsMemory allocate(const NativeopsCall* call, size_t bytes) {
+  const bool on_cpu = call->inputs[0].device_type == kNativeopsCpu;
+  if (on_cpu && !core::is_frameworks(bytes)) return core::lend(call, bytes);
+  const int64_t size = static_cast<int64_t>(bytes), stride = 1;
+  Tensor tensor = nullptr;
+  NativeopsMemory memory{nullptr, nullptr, bytes};
+  if (shims.empty_strided(1, &size, &stride, shims.dtypes[core::kUint8],
+                          on_cpu ? shims.cpu : shims.cuda, call->device_id, &tensor))
+    return memory;
+  memory.owner = tensor;
+  if (shims.get_data_ptr(tensor, &memory.data)) shims.delete_tensor_object(tensor);
+  return memory;
+}
+void release(const NativeopsCall* call, NativeopsMemory memory) {
+  if (!memory.owner) return core::take_back(call, memory);
+  shims.delete_tensor_object(static_cast<Tensor>(memory.owner));
+}
+
+// With PyTorch's threads, unless it lends none, or in a forked child, where its pool would wait
+// forever for threads that only the parent has.
 const NativeopsServices* services() {
-  static const NativeopsServices table = [] {
-    NativeopsServices own = *core::services();
-    own.parallel = parallel;
-    own.num_threads = num_threads;
-    return own;
+  static const NativeopsServices own = [] {
+    NativeopsServices table = *core::services();
+    table.allocate = allocate;
+    table.release = release;
+    return table;
   }();
-  return shims.parallel_for && shims.get_num_threads && !cpu::forked() ? &table : nullptr;
+  static const NativeopsServices with_threads = [] {
+    NativeopsServices table = own;
+    table.parallel = parallel;
+    table.num_threads = num_threads;
+    return table;
+  }();
+  return shims.parallel_for && shims.get_num_threads && !cpu::forked() ? &with_threads : &own;
 }
 
 [[noreturn]] void fail_fit(const core::Op& op) {

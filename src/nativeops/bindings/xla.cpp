@@ -197,6 +197,43 @@ void read_outputs(const core::Op& op, const XLA_FFI_CallFrame& frame, core::Solu
   if (made != frame.rets.size) fail_fit(op);
 }
 
+// Workspaces on CUDA are XLA's, which plans for all of a device's memory. Its CPU lends none.
+NativeopsMemory allocate(const NativeopsCall* call, size_t bytes) {
+  const auto& frame = *static_cast<const XLA_FFI_CallFrame*>(call->frame);
+  XLA_FFI_DeviceMemory_Allocate_Args args{};
+  args.struct_size = XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE;
+  args.ctx = frame.ctx;
+  args.size = bytes;
+  args.alignment = 16;  // more is not asked for: memory of a GPU has 256
+  if (XLA_FFI_Error* refused = frame.api->XLA_FFI_DeviceMemory_Allocate(&args)) {
+    XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, refused};
+    frame.api->XLA_FFI_Error_Destroy(&destroy);
+    args.data = nullptr;
+  }
+  return {args.data, nullptr, bytes};
+}
+void release(const NativeopsCall* call, NativeopsMemory memory) {
+  const auto& frame = *static_cast<const XLA_FFI_CallFrame*>(call->frame);
+  XLA_FFI_DeviceMemory_Free_Args args{};
+  args.struct_size = XLA_FFI_DeviceMemory_Free_Args_STRUCT_SIZE;
+  args.ctx = frame.ctx;
+  args.size = memory.bytes;
+  args.data = memory.data;
+  if (XLA_FFI_Error* refused = frame.api->XLA_FFI_DeviceMemory_Free(&args)) {
+    XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, refused};
+    frame.api->XLA_FFI_Error_Destroy(&destroy);
+  }
+}
+const NativeopsServices* cuda_services() {
+  static const NativeopsServices table = [] {
+    NativeopsServices own = *core::cuda_services();
+    own.allocate = allocate;
+    own.release = release;
+    return own;
+  }();
+  return &table;
+}
+
 // The stream and the device that XLA runs this call on.
 XLA_FFI_Error* find_place(const XLA_FFI_CallFrame& frame, core::Place& place) {
   XLA_FFI_Stream_Get_Args stream{};
@@ -209,6 +246,8 @@ XLA_FFI_Error* find_place(const XLA_FFI_CallFrame& frame, core::Place& place) {
   if (XLA_FFI_Error* refused = frame.api->XLA_FFI_DeviceOrdinal_Get(&device)) return refused;
   place.stream = stream.stream;
   place.device_id = device.device_ordinal;
+  place.services = cuda_services();
+  place.frame = const_cast<XLA_FFI_CallFrame*>(&frame);
   return nullptr;
 }
 

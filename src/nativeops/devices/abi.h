@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NATIVEOPS_ABI 1
+#define NATIVEOPS_ABI 2
 #define NATIVEOPS_MAX_RANK 16
 #define NATIVEOPS_MAX_ARRAYS 48
 #define NATIVEOPS_MAX_ATTRIBUTES 16
@@ -44,6 +44,15 @@ typedef union NativeopsAttribute {
   double real;
 } NativeopsAttribute;
 
+struct NativeopsCall;
+
+// Memory lent for the time of a call.
+typedef struct NativeopsMemory {
+  void* data;   // aligned to 64 bytes; null when there is none
+  void* owner;  // what its allocator knows it by
+  size_t bytes;
+} NativeopsMemory;
+
 // What the core lends to a kernel.
 typedef struct NativeopsServices {
   uint32_t size;  // of this struct, so that later fields can be told apart
@@ -51,9 +60,11 @@ typedef struct NativeopsServices {
   // done.
   void (*parallel)(int64_t n, void (*body)(void* context, int64_t i), void* context);
   int32_t (*num_threads)(void);
-  // Host memory aligned to 64 bytes; null when there is none.
-  void* (*allocate)(size_t bytes);
-  void (*release)(void* memory);
+  // A workspace: memory of the call's device from the framework's allocator, where it has one. On
+  // CUDA it is safe to give it back before the stream is done with it. Any thread of the kernel may
+  // ask. Null on CUDA where the framework has no allocator: a kernel then asks the driver.
+  NativeopsMemory (*allocate)(const struct NativeopsCall* call, size_t bytes);
+  void (*release)(const struct NativeopsCall* call, NativeopsMemory memory);
 } NativeopsServices;
 
 typedef struct NativeopsCall {
@@ -64,6 +75,7 @@ typedef struct NativeopsCall {
   NativeopsTensor* outputs;       // data is null for a kept result that nobody needs
   const NativeopsAttribute* attributes;
   const NativeopsServices* services;
+  void* frame;    // the framework's own word for the call, for its allocator
   char* message;  // where a failing kernel writes its sentence
   size_t message_size;
 } NativeopsCall;

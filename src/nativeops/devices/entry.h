@@ -44,12 +44,12 @@ struct CallDevice {
   Device device;
   explicit CallDevice(const NativeopsCall* call)
       : current(call->device_id),
-        device{static_cast<cudaStream_t>(call->stream), call->device_id} {}
+        device{static_cast<cudaStream_t>(call->stream), call->device_id, call} {}
 };
 #else
 struct CallDevice {
   Device device;
-  explicit CallDevice(const NativeopsCall* call) : device{call->services} {}
+  explicit CallDevice(const NativeopsCall* call) : device{call->services, call} {}
 };
 #endif
 

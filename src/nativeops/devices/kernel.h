@@ -12,14 +12,17 @@
 #if defined(__CUDACC__)
 #include "nativeops/devices/cuda/block.h"
 #include "nativeops/devices/cuda/device.h"
+#include "nativeops/devices/cuda/gemm.h"
 #elif defined(NATIVEOPS_CPU_THREADS)
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu_threads/block.h"
+#include "nativeops/devices/cpu_threads/gemm.h"
 #else
 #include "nativeops/devices/cpu/block.h"
 #include "nativeops/devices/cpu/contract.h"
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu/for_each.h"
+#include "nativeops/devices/cpu/gemm.h"
 #include "nativeops/devices/cpu/team.h"
 #include "nativeops/devices/cpu/tile.h"
 #endif
@@ -31,3 +34,5 @@
 #include "nativeops/devices/blocks/team.h"
 #include "nativeops/devices/blocks/tile.h"
 #endif
+
+#include "nativeops/devices/gemm.h"

@@ -7,7 +7,7 @@
 #include "nativeops/devices/cpu/limits.h"
 
 static double vector_rate(const NativeopsServices* services, int32_t mix) {
-  nativeops::Device dev{services};
+  nativeops::Device dev{services, nullptr};
   return nativeops::tuned::vector_operations_per_second(dev, mix);
 }
 static constexpr int32_t kLanes = nativeops::simd::kLanes<float>;

@@ -4,9 +4,8 @@
 // sequences whose end is past keep their state.
 #pragma once
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
+#include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
 
 namespace nativeops {
@@ -142,20 +141,9 @@ void advance(Device& dev, const Layer<T>& layer, const States<T>& to, const Work
       100);
 }
 
-// A length that is none is refused here where memory can be read, and kept within bounds elsewhere.
 template <class T>
 void check_lengths(const Layer<T>& layer) {
-#if !defined(__CUDACC__)
-  for (int64_t b = 0; b < layer.lengths.size(0); ++b) {
-    const int64_t length = layer.lengths(b);
-    if (length >= 0 && length <= layer.steps()) continue;
-    throw std::runtime_error("`lengths[" + std::to_string(b) + "]` is " + std::to_string(length) +
-                             ", but must be from 0 to " + std::to_string(layer.steps()) +
-                             ", the steps of `x`.");
-  }
-#else
-  (void)layer;
-#endif
+  check_range("lengths", layer.lengths, 0, layer.steps(), "the steps of `x`");
 }
 
 }  // namespace recurrence

@@ -68,7 +68,7 @@ def all_sizes(op: Op[Any], attributes: Mapping[str, Any]) -> Iterator[dict[str, 
 
 
 def defaults(op: Op[Any]) -> Values:
-    """The default of each attribute; the smallest usual value where one is required."""
+    """The default of each attribute; a usual value where one is required."""
     return {spec.name: attribute_values(spec)[0] for spec in op.signature.attributes}
 
 
@@ -109,7 +109,8 @@ def attribute_values(spec: AttributeSpec) -> list[Any]:
         low = 0.5 if math.isinf(spec.low) else spec.low
         values = [low, low + 0.5, low + 2.0, *([] if math.isinf(spec.high) else [spec.high])]
     values = [spec.type(v) for v in values if spec.choices or spec.low <= v <= spec.high]
-    first = [] if spec.required else [spec.default]
+    # A required number may be a size, of which the smallest shows least.
+    first = values[2:3] if spec.required and spec.type is int else [spec.default][spec.required :]
     return list(dict.fromkeys([*first, *values]))
 
 

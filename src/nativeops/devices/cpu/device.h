@@ -15,30 +15,34 @@ namespace nativeops {
 template <class T>
 class Workspace {
  public:
-  Workspace(const NativeopsServices* services, int64_t count) : services_(services) {
+  Workspace(const NativeopsServices* services, const NativeopsCall* call, int64_t count)
+      : services_(services), call_(call) {
     if (count <= 0) return;
     if (static_cast<uint64_t>(count) > SIZE_MAX / sizeof(T)) throw std::bad_alloc();
-    data_ = static_cast<T*>(services->allocate(static_cast<size_t>(count) * sizeof(T)));
-    if (data_ == nullptr) throw std::bad_alloc();
+    memory_ = services->allocate(call, static_cast<size_t>(count) * sizeof(T));
+    if (memory_.data == nullptr) throw std::bad_alloc();
   }
   ~Workspace() {
-    if (data_ != nullptr) services_->release(data_);
+    if (memory_.data != nullptr) services_->release(call_, memory_);
   }
-  Workspace(Workspace&& other) noexcept : services_(other.services_), data_(other.data_) {
-    other.data_ = nullptr;
+  Workspace(Workspace&& other) noexcept
+      : services_(other.services_), call_(other.call_), memory_(other.memory_) {
+    other.memory_.data = nullptr;
   }
   Workspace& operator=(Workspace&&) = delete;
 
-  T* data() const { return data_; }
-  T& operator[](int64_t i) const { return data_[i]; }
+  T* data() const { return static_cast<T*>(memory_.data); }
+  T& operator[](int64_t i) const { return data()[i]; }
 
  private:
   const NativeopsServices* services_;
-  T* data_ = nullptr;
+  const NativeopsCall* call_;
+  NativeopsMemory memory_{};
 };
 
 struct Device {
   const NativeopsServices* services;
+  const NativeopsCall* call = nullptr;
 
   // body(i) for every i in [0, n), spread over the pool; returns when all are done. An exception
   // of a body comes out here; which of several is not defined.
@@ -70,7 +74,7 @@ struct Device {
 
   template <class T>
   Workspace<T> workspace(int64_t count) {
-    return Workspace<T>(services, count);
+    return Workspace<T>(services, call, count);
   }
 };
 

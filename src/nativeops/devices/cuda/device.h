@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA: a stream, and memory that lives on it.
+// CUDA: a stream, and memory for what runs on it.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -7,6 +7,8 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+
+#include "nativeops/devices/abi.h"
 
 namespace nativeops {
 
@@ -19,41 +21,52 @@ inline void check_cuda(cudaError_t status, const char* what) {
                            cudaGetErrorString(status));
 }
 
-// `count` numbers of device memory, uninitialised, given back to the stream at the end of the
-// scope.
+// `count` numbers of device memory, uninitialised, given back at the end of the scope: to the
+// framework's allocator, else to the stream's own.
 template <class T>
 class Workspace {
  public:
-  Workspace(cudaStream_t stream, int64_t count) : stream_(stream) {
+  Workspace(const NativeopsCall* call, cudaStream_t stream, int64_t count)
+      : call_(call), stream_(stream) {
     if (count <= 0) return;
     if (static_cast<uint64_t>(count) > SIZE_MAX / sizeof(T)) throw std::bad_alloc();
-    void* memory = nullptr;
     const size_t bytes = static_cast<size_t>(count) * sizeof(T);
-    check_cuda(cudaMallocAsync(&memory, bytes, stream), "allocate a workspace");
-    data_ = static_cast<T*>(memory);
+    if (call != nullptr && call->services->allocate != nullptr) {
+      memory_ = call->services->allocate(call, bytes);
+      lent_ = memory_.data != nullptr;
+    }
+    if (!lent_) check_cuda(cudaMallocAsync(&memory_.data, bytes, stream), "allocate a workspace");
   }
   ~Workspace() {
-    if (data_ != nullptr) cudaFreeAsync(data_, stream_);
+    if (memory_.data == nullptr) return;
+    if (lent_)
+      call_->services->release(call_, memory_);
+    else
+      cudaFreeAsync(memory_.data, stream_);
   }
-  Workspace(Workspace&& other) noexcept : stream_(other.stream_), data_(other.data_) {
-    other.data_ = nullptr;
+  Workspace(Workspace&& other) noexcept
+      : call_(other.call_), stream_(other.stream_), memory_(other.memory_), lent_(other.lent_) {
+    other.memory_.data = nullptr;
   }
   Workspace& operator=(Workspace&&) = delete;
 
-  T* data() const { return data_; }
+  T* data() const { return static_cast<T*>(memory_.data); }
 
  private:
+  const NativeopsCall* call_;
   cudaStream_t stream_;
-  T* data_ = nullptr;
+  NativeopsMemory memory_{};
+  bool lent_ = false;
 };
 
 struct Device {
   cudaStream_t stream;
   int device_id;
+  const NativeopsCall* call = nullptr;
 
   template <class T>
   Workspace<T> workspace(int64_t count) {
-    return Workspace<T>(stream, count);
+    return Workspace<T>(call, stream, count);
   }
 };
 

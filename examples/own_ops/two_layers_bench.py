@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""two_layers against the same layers of each framework."""
+
+from typing import Any
+
+import numpy as np
+from two_layers import two_layers, two_layers_grad
+
+from nativeops.bench.case import OURS, Bench, Known, NdArray, spread_rows
+from nativeops.bench.forms import jax_gradient, jax_rival, numpy_rival, torch_gradient, torch_rival
+from nativeops.bench.limits import product_limit
+
+SIZES = [{"n": 256, "i": 256, "h": 1024, "o": 256}, {"n": 2048, "i": 1024, "h": 4096, "o": 1024}]
+
+
+def arrays(random: np.random.Generator, n: int, i: int, h: int, o: int) -> tuple[NdArray, ...]:
+    """Inputs, weights and biases of both layers, and what flows back."""
+    shapes = ((n, i), (h, i), (h,), (o, h), (o,), (n, o))
+    return tuple(random.standard_normal(shape, dtype=np.float32) for shape in shapes)
+
+
+def result(x: NdArray, *layers: NdArray) -> list[Known]:
+    """Some rows of the result."""
+    rows = spread_rows(len(x), 64)
+    wide = (array.astype(np.float64) for array in layers)
+    return [Known(rows, two_layers.reference(x[rows].astype(np.float64), *wide))]
+
+
+def gradients(x: NdArray, w1: NdArray, b1: NdArray, w2: NdArray, _: NdArray, d: NdArray) -> Any:
+    """All gradients."""
+    wide = (array.astype(np.float64) for array in (x, w1, b1, w2, d))
+    return [Known(..., values) for values in two_layers_grad.reference(*wide)]
+
+
+def torch_layers(x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+    """PyTorch's linear layers."""
+    from torch.nn import functional
+
+    return functional.linear(functional.linear(x, w1, b1).relu_(), w2, b2)
+
+
+def jax_layers(x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+    """As libraries for JAX write it."""
+    import jax
+
+    return jax.nn.relu(x @ w1.T + b1) @ w2.T + b2
+
+
+FORWARD = Bench(
+    "forward",
+    "two products with the ReLU between",
+    sizes=SIZES,
+    inputs=lambda random, **size: arrays(random, **size)[:5],
+    expected=result,
+    work=lambda n, i, h, o: 2 * n * h * (i + o),
+    limit=product_limit("float32"),
+    rivals=[
+        numpy_rival(two_layers, OURS, name="ours, NumPy"),
+        torch_rival(two_layers, OURS, name="ours, torch"),
+        torch_rival(torch_layers),
+        jax_rival(two_layers, OURS, name="ours, JAX"),
+        jax_rival(jax_layers),
+    ],
+)
+
+TRAINING = Bench(
+    "gradient",
+    "the same, and from a gradient of it those of all five arguments",
+    sizes=SIZES,
+    inputs=arrays,
+    expected=gradients,
+    work=lambda n, i, h, o: 6 * n * h * (i + o),
+    limit=product_limit("float32"),
+    rivals=[
+        torch_gradient(two_layers, OURS, name="ours, torch"),
+        torch_gradient(torch_layers),
+        jax_gradient(two_layers, OURS, name="ours, JAX"),
+        jax_gradient(jax_layers),
+    ],
+)
+
+BENCHES = [FORWARD, TRAINING]

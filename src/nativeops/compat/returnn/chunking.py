@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RETURNN's ``chunk`` and ``unchunk``, whose masks are numbers, 0 or 1."""
+
+from typing import TYPE_CHECKING
+
+import nativeops
+
+if TYPE_CHECKING:
+    import torch
+
+
+def chunk(
+    x: "torch.Tensor", index: "torch.Tensor", chunk_size: int, chunk_step: int
+) -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Sequences cut into overlapping chunks.
+
+    Args:
+        x: Frames ``[time, batch, dim]``.
+        index: Which take part, ``[time, batch]``: bool, or numbers that are above 0.1 where so.
+        chunk_size: The frames of a chunk.
+        chunk_step: From the first frame of a chunk to that of the next.
+
+    Returns: the chunks ``[chunk_size, batch · n_chunks, dim]``, and their index in ``index``'s dtype.
+    """
+    cut = nativeops.chunk(x, _mask(index), chunk_size=int(chunk_size), chunk_step=int(chunk_step))
+    return cut.chunks, cut.chunk_mask.to(index.dtype)
+
+
+def unchunk(
+    x: "torch.Tensor",
+    index: "torch.Tensor",
+    chunk_size: int,
+    chunk_step: int,
+    n_time: int,
+    n_batch: int,
+) -> tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]:
+    """Sequences put together from their chunks, by the mean where these overlap.
+
+    Unlike RETURNN's, the gradient is also right for frames that only some chunks mask out.
+
+    Args:
+        x: Chunks ``[chunk_size, batch · n_chunks, dim]``.
+        index: Which of their frames take part, as of `chunk`.
+        chunk_size: As given to `chunk`.
+        chunk_step: As given to `chunk`.
+        n_time: The frames of a sequence.
+        n_batch: The sequences.
+
+    Returns: the frames ``[time, batch, dim]``, their index, and the factors ``1 / count``.
+    """
+    if x.shape[0] != chunk_size:
+        text = f"unchunk: `chunk_size` is {chunk_size}, but axis 0 of `x` is {x.shape[0]}."
+        raise nativeops.errors.ShapeError(f"{text}\n  hint: give the chunks as `chunk` made them.")
+    whole = nativeops.unchunk(
+        x, _mask(index), n_time=int(n_time), n_batch=int(n_batch), chunk_step=int(chunk_step)
+    )  # fmt: skip
+    return whole.x, whole.mask.to(index.dtype), whole.factors
+
+
+def _mask(index: "torch.Tensor") -> "torch.Tensor":
+    """A mask of numbers as one of bool."""
+    return index if str(index.dtype) == "torch.bool" else index > 0.1

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RETURNN's chunking for PyTorch: names, orders of arguments, masks that are numbers."""
+
+import pytest
+
+from nativeops.compat import returnn
+from nativeops.errors import ShapeError
+
+torch = pytest.importorskip("torch")
+
+
+def test_masks_of_numbers_go_in_and_come_out() -> None:
+    x, index = torch.randn(7, 2, 3), torch.ones(7, 2)
+    index[5:, 1] = 0
+    out, oindex = returnn.chunk(x, index, 4, 2)
+    assert out.shape == (4, 2 * 3, 3)
+    assert oindex.dtype == torch.float32
+    assert oindex[:, 5].tolist() == [1, 0, 0, 0], "frame 4 of sequence 1, and its end"
+    assert torch.equal(out[0, 5], x[4, 1])
+    frames, mask, factors = returnn.unchunk(out, oindex, 4, 2, 7, 2)
+    torch.testing.assert_close(frames, x * index[..., None])
+    assert torch.equal(mask, index)
+    assert factors[:, 0].tolist() == [1, 1, 0.5, 0.5, 0.5, 0.5, 1]
+    assert factors[5:, 1].tolist() == [1, 1], "as where there is nothing to divide"
+
+
+def test_gradients_pass_both() -> None:
+    x = torch.randn(7, 2, 3, dtype=torch.float64, requires_grad=True)
+    index = (torch.rand(7, 2) < 0.7).double()
+
+    def there_and_back(x):
+        out, oindex = returnn.chunk(x, index, 4, 2)
+        return returnn.unchunk(out**2, oindex, 4, 2, 7, 2)[0]
+
+    assert torch.autograd.gradcheck(there_and_back, x)
+
+
+def test_another_chunk_size_than_that_of_the_chunks_is_refused() -> None:
+    with pytest.raises(ShapeError, match="`chunk_size` is 5, but axis 0 of `x` is 4"):
+        returnn.unchunk(torch.zeros(4, 6, 3), torch.ones(4, 6), 5, 2, 7, 2)

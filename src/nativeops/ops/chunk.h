@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sequences cut into overlapping chunks, and put together again. Declared in chunk.py.
+#pragma once
+#include "nativeops/devices/checks.h"
+#include "nativeops/devices/kernel.h"
+
+namespace nativeops {
+
+// How sequences are cut: chunk k of sequence b is column b·n + k, and begins with frame step·k.
+struct Cut {
+  int64_t time, size, step, n;
+
+  Cut(int64_t time, int64_t size, int64_t step)
+      : time(time),
+        size(size),
+        step(step),
+        n(max2<int64_t>(time - size + step - 1, 0) / step + 1) {}
+
+  HOST_DEVICE int64_t sequence(int64_t column) const { return column / n; }
+  HOST_DEVICE int64_t frame(int64_t u, int64_t column) const { return column % n * step + u; }
+
+  // The chunks that hold frame t: first(t) <= k < end(t).
+  HOST_DEVICE int64_t first(int64_t t) const { return t < size ? 0 : (t - size) / step + 1; }
+  HOST_DEVICE int64_t end(int64_t t) const { return min2(n, t / step + 1); }
+};
+
+// Which frames take part: as `chunk` is told.
+template <class I>
+struct FrameMask {
+  In<bool, 2> mask;
+  In<I, 1> lengths;
+
+  HOST_DEVICE bool operator()(int64_t t, int64_t b) const {
+    return (!mask || mask(t, b)) && (!lengths || t < lengths(b));
+  }
+};
+template <class I>
+void check_lengths(In<I, 1> lengths, int64_t time) {
+  check_range("lengths", lengths, 0, time, "the frames of `x`");
+}
+
+// held[u, b·n + k] = whether there is a frame step·k + u that takes part
+//
+// chunks[u, b·n + k] = x[step·k + u, b] where held, else 0
+template <class T, class I>
+void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3> chunks,
+           Out<bool, 2> held, int64_t chunk_size, int64_t chunk_step) {
+  check_lengths(lengths, x.size(0));
+  const Cut cut(x.size(0), chunk_size, chunk_step);
+  const FrameMask<I> valid{mask, lengths};
+  for_each(dev, held, [=] KERNEL(int64_t u, int64_t c) {
+    const int64_t t = cut.frame(u, c);
+    held(u, c) = t < cut.time && valid(t, cut.sequence(c));
+  });
+  for_each(dev, chunks, [=] KERNEL(int64_t u, int64_t c, int64_t j) {
+    chunks(u, c, j) = held(u, c) ? x(cut.frame(u, c), cut.sequence(c), j) : T(0.0f);
+  });
+}
+
+// d_x[t, b] = Σ_k d_chunks[t - step·k, b·n + k] where the frame takes part, else 0
+template <class T, class I>
+void chunk_grad(Device& dev, In<T, 3> d_chunks, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3> d_x,
+                int64_t n_time, int64_t, int64_t chunk_step) {
+  using A = Accum<T>;
+  check_lengths(lengths, n_time);
+  const Cut cut(n_time, d_chunks.size(0), chunk_step);
+  const FrameMask<I> valid{mask, lengths};
+  for_each(dev, d_x, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
+    A sum = 0;
+    for (int64_t k = cut.first(t); valid(t, b) && k < cut.end(t); ++k) {
+      sum += A(d_chunks(t - cut.step * k, b * cut.n + k, j));
+    }
+    d_x(t, b, j) = T(sum);
+  });
+}
+
+// How many chunks hold frame t of sequence b, and are not masked out there.
+template <class N>
+void count_chunks(Device& dev, Cut cut, In<bool, 2> chunk_mask, View<N, 2> count) {
+  for_each(dev, count, [=] KERNEL(int64_t t, int64_t b) {
+    N c = 0;
+    for (int64_t k = cut.first(t); k < cut.end(t); ++k) {
+      c += !chunk_mask || chunk_mask(t - cut.step * k, b * cut.n + k);
+    }
+    count(t, b) = c;
+  });
+}
+
+// x[t, b] = 1/c · Σ_k chunks[t - step·k, b·n + k] over the c chunks that hold the frame
+template <class T>
+void unchunk(Device& dev, In<T, 3> chunks, In<bool, 2> chunk_mask, Out<T, 3> x, Out<bool, 2> mask,
+             Out<T, 2> factors, int64_t n_time, int64_t, int64_t chunk_step) {
+  using A = Accum<T>;
+  const Cut cut(n_time, chunks.size(0), chunk_step);
+  auto memory = dev.workspace<int64_t>(mask.count());
+  const View<int64_t, 2> count = dense(memory.data(), mask.size(0), mask.size(1));
+  count_chunks(dev, cut, chunk_mask, count);
+  for_each(dev, mask, [=] KERNEL(int64_t t, int64_t b) {
+    mask(t, b) = count(t, b) > 0;
+    factors(t, b) = T(A(1) / A(max2<int64_t>(count(t, b), 1)));
+  });
+  for_each(dev, x, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
+    A sum = 0;
+    for (int64_t k = cut.first(t); k < cut.end(t); ++k) {
+      const int64_t u = t - cut.step * k, c = b * cut.n + k;
+      if (!chunk_mask || chunk_mask(u, c)) sum += A(chunks(u, c, j));
+    }
+    x(t, b, j) = T(sum / A(max2<int64_t>(count(t, b), 1)));
+  });
+}
+
+// d_chunks[u, b·n + k] = d_x[step·k + u, b] / c where that frame exists and is not masked out
+template <class T>
+void unchunk_grad(Device& dev, In<T, 3> d_x, In<bool, 2> chunk_mask, Out<T, 3> d_chunks,
+                  int64_t chunk_size, int64_t chunk_step) {
+  using A = Accum<T>;
+  const Cut cut(d_x.size(0), chunk_size, chunk_step);
+  auto memory = dev.workspace<int64_t>(d_x.size(0) * d_x.size(1));
+  const View<int64_t, 2> count = dense(memory.data(), d_x.size(0), d_x.size(1));
+  count_chunks(dev, cut, chunk_mask, count);
+  for_each(dev, d_chunks, [=] KERNEL(int64_t u, int64_t c, int64_t j) {
+    const int64_t t = cut.frame(u, c), b = cut.sequence(c);
+    const bool held = t < cut.time && (!chunk_mask || chunk_mask(u, c));
+    d_chunks(u, c, j) = held ? T(A(d_x(t, b, j)) / A(count(t, b))) : T(0.0f);
+  });
+}
+
+}  // namespace nativeops

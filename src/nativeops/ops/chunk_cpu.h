@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chunks, tuned for the CPU: rows are copied whole, each from memory once, and long results are
+// written past the caches. Declared in chunk.py.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "nativeops/devices/cpu/stream.h"
+#include "nativeops/ops/chunk.h"
+
+namespace nativeops::tuned {
+
+// Rows without gaps, and columns one after another: what is copied row by row.
+template <class T>
+bool in_rows(const View<T, 3>& frames) {
+  return frames.stride(2) == 1 || frames.size(2) <= 1;
+}
+template <class T>
+bool in_columns(const View<T, 3>& chunks) {
+  return in_rows(chunks) && chunks.stride(1) == chunks.size(2);
+}
+template <class T>
+bool is_long(const View<T, 3>& result) {
+  return result.count() * static_cast<int64_t>(sizeof(T)) > kPastCaches;
+}
+
+inline void prefetch_row(const void* row, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(row) + i);
+}
+
+// chunks[u, b·n + k] = what `row` puts for it. The rows u, u + step, .. of the result hold the same
+// frames, so that they are written side by side: each is one stream, and a frame is read once.
+template <class T, class Row>
+void fill_chunks(Device& dev, const Cut& cut, int64_t batch, Out<T, 3> chunks, Row row) {
+  constexpr int64_t kStreams = 8, kTasks = 64;
+  const int64_t starts = std::min(cut.step, cut.size);
+  const int64_t some = std::max<int64_t>(1, batch * starts / kTasks);  // sequences of a task
+  const int64_t parts = (batch + some - 1) / some;
+  const bool past = is_long(chunks);
+  dev.parallel(starts * parts, [&](int64_t task) {
+    const int64_t u0 = task / parts, b0 = task % parts * some, b1 = std::min(batch, b0 + some);
+    const int64_t rows = (cut.size - u0 + cut.step - 1) / cut.step;
+    for (int64_t j0 = 0; j0 < rows; j0 += kStreams) {
+      const int64_t j1 = std::min(rows, j0 + kStreams);
+      std::optional<Stream<T>> to[kStreams];
+      for (int64_t j = j0; j < j1; ++j) {
+        to[j - j0].emplace(&chunks(u0 + j * cut.step, b0 * cut.n, 0), past);
+      }
+      for (int64_t b = b0; b < b1; ++b) {
+        for (int64_t i = j0; i < cut.n + j1 - 1; ++i) {
+          for (int64_t j = std::max(j0, i - cut.n + 1); j < std::min(j1, i + 1); ++j) {
+            row(*to[j - j0], u0 + j * cut.step, b * cut.n + i - j, i * cut.step + u0, b);
+          }
+        }
+      }
+    }
+  });
+}
+
+// held[u, b·n + k] = whether there is a frame step·k + u that takes part
+//
+// chunks[u, b·n + k] = x[step·k + u, b] where held, else 0
+template <class T, class I>
+void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3> chunks,
+           Out<bool, 2> held, int64_t chunk_size, int64_t chunk_step) {
+  if (!chunks || !in_rows(x) || !in_columns(chunks)) {
+    return nativeops::chunk<T, I>(dev, x, mask, lengths, chunks, held, chunk_size, chunk_step);
+  }
+  check_lengths(lengths, x.size(0));
+  const Cut cut(x.size(0), chunk_size, chunk_step);
+  const FrameMask<I> valid{mask, lengths};
+  const int64_t width = x.size(2);
+  fill_chunks(dev, cut, x.size(1), chunks,
+              [&](Stream<T>& to, int64_t u, int64_t column, int64_t t, int64_t b) {
+                const bool here = t < cut.time && valid(t, b);
+                held(u, column) = here;
+                if (!here)
+                  return to.put(
+                      width, [](T* place, int64_t, int64_t n) { std::fill_n(place, n, T(0.0f)); });
+                const T* from = &x(t, b, 0);
+                to.put(width,
+                       [=](T* place, int64_t i, int64_t n) { copy_row(place, from + i, n); });
+              });
+}
+
+// d_chunks[u, b·n + k] = d_x[step·k + u, b] / c where that frame exists and is not masked out
+template <class T>
+void unchunk_grad(Device& dev, In<T, 3> d_x, In<bool, 2> chunk_mask, Out<T, 3> d_chunks,
+                  int64_t chunk_size, int64_t chunk_step) {
+  using A = Accum<T>;
+  if (!in_rows(d_x) || !in_columns(d_chunks)) {
+    return nativeops::unchunk_grad<T>(dev, d_x, chunk_mask, d_chunks, chunk_size, chunk_step);
+  }
+  const Cut cut(d_x.size(0), chunk_size, chunk_step);
+  auto memory = dev.workspace<int64_t>(d_x.size(0) * d_x.size(1));
+  const View<int64_t, 2> count = dense(memory.data(), d_x.size(0), d_x.size(1));
+  count_chunks(dev, cut, chunk_mask, count);
+  const int64_t width = d_x.size(2);
+  fill_chunks(dev, cut, d_x.size(1), d_chunks,
+              [&](Stream<T>& to, int64_t u, int64_t column, int64_t t, int64_t b) {
+                if (t >= cut.time || (chunk_mask && !chunk_mask(u, column))) {
+                  return to.put(
+                      width, [](T* place, int64_t, int64_t n) { std::fill_n(place, n, T(0.0f)); });
+                }
+                const T* from = &d_x(t, b, 0);
+                const A c = A(count(t, b));
+                to.put(width, [=](T* __restrict place, int64_t i, int64_t n) {
+                  for (int64_t j = 0; j < n; ++j) place[j] = T(A(from[i + j]) / c);
+                });
+              });
+}
+
+// place[j] = 1/c · Σ_k rows[k][j] over c rows, in their order; the sum where kMean is false.
+template <bool kMean, class T>
+void fold_rows(const T* const* rows, int64_t c, int64_t first, int64_t n, T* __restrict place) {
+  using A = Accum<T>;
+  const A divisor = kMean ? A(c) : A(1);
+  if (c <= 1) {
+    if (c == 0) std::fill_n(place, n, T(0.0f));
+    if (c == 1) copy_row(place, rows[0] + first, n);
+    return;
+  }
+  constexpr int64_t kBlock = 256;
+  alignas(64) A sum[kBlock];
+  for (int64_t j0 = 0; j0 < n; j0 += kBlock) {
+    const int64_t m = std::min(kBlock, n - j0), at = first + j0;
+    for (int64_t j = 0; j < m; ++j) sum[j] = A(rows[0][at + j]) + A(rows[1][at + j]);
+    for (int64_t k = 2; k < c; ++k) {
+      for (int64_t j = 0; j < m; ++j) sum[j] += A(rows[k][at + j]);
+    }
+    for (int64_t j = 0; j < m; ++j) place[j0 + j] = T(kMean ? sum[j] / divisor : sum[j]);
+  }
+}
+
+// x[t, b] = mean or sum of the rows of all chunks that hold the frame and for which takes(u,
+// column)
+template <bool kMean, class T, class Takes, class Counted>
+void fold_chunks(Device& dev, const Cut& cut, In<T, 3> chunks, Out<T, 3> x, Takes takes,
+                 Counted counted) {
+  const int64_t batch = x.size(1), width = x.size(2);
+  const int64_t frames = std::max<int64_t>(1, kGrain * 4 / std::max<int64_t>(1, batch * width));
+  const bool past = is_long(x), far = is_long(chunks);
+  dev.parallel((cut.time + frames - 1) / frames, [&](int64_t task) {
+    std::vector<const T*> rows(static_cast<size_t>(cut.size / cut.step + 1));
+    for (int64_t t = task * frames; t < std::min(cut.time, (task + 1) * frames); ++t) {
+      Stream<T> to(&x(t, 0, 0), past && x.stride(1) == width);
+      for (int64_t b = 0; b < batch; ++b) {
+        int64_t c = 0;
+        for (int64_t k = cut.first(t); k < cut.end(t); ++k) {
+          const int64_t u = t - cut.step * k, column = b * cut.n + k;
+          if (!takes(t, b, u, column)) continue;
+          if (far && u + 1 < cut.size) prefetch_row(&chunks(u + 1, column, 0), width * sizeof(T));
+          rows[c++] = &chunks(u, column, 0);
+        }
+        counted(t, b, c);
+        to.put(width, [&](T* place, int64_t i, int64_t n) {
+          fold_rows<kMean>(rows.data(), c, i, n, place);
+        });
+      }
+    }
+  });
+}
+
+// d_x[t, b] = Σ_k d_chunks[t - step·k, b·n + k] where the frame takes part, else 0
+template <class T, class I>
+void chunk_grad(Device& dev, In<T, 3> d_chunks, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3> d_x,
+                int64_t n_time, int64_t n_batch, int64_t chunk_step) {
+  if (!in_rows(d_chunks) || !in_columns(d_x)) {
+    return nativeops::chunk_grad<T, I>(dev, d_chunks, mask, lengths, d_x, n_time, n_batch,
+                                       chunk_step);
+  }
+  check_lengths(lengths, n_time);
+  const Cut cut(n_time, d_chunks.size(0), chunk_step);
+  const FrameMask<I> valid{mask, lengths};
+  fold_chunks<false>(
+      dev, cut, d_chunks, d_x, [=](int64_t t, int64_t b, int64_t, int64_t) { return valid(t, b); },
+      [](int64_t, int64_t, int64_t) {});
+}
+
+// x[t, b] = 1/c · Σ_k chunks[t - step·k, b·n + k] over the c chunks that hold the frame
+template <class T>
+void unchunk(Device& dev, In<T, 3> chunks, In<bool, 2> chunk_mask, Out<T, 3> x, Out<bool, 2> mask,
+             Out<T, 2> factors, int64_t n_time, int64_t n_batch, int64_t chunk_step) {
+  using A = Accum<T>;
+  if (!x || !in_rows(chunks) || !in_columns(x)) {
+    return nativeops::unchunk<T>(dev, chunks, chunk_mask, x, mask, factors, n_time, n_batch,
+                                 chunk_step);
+  }
+  const Cut cut(n_time, chunks.size(0), chunk_step);
+  fold_chunks<true>(
+      dev, cut, chunks, x,
+      [=](int64_t, int64_t, int64_t u, int64_t column) {
+        return !chunk_mask || chunk_mask(u, column);
+      },
+      [=](int64_t t, int64_t b, int64_t c) {
+        mask(t, b) = c > 0;
+        factors(t, b) = T(A(1) / A(std::max<int64_t>(c, 1)));
+      });
+}
+
+}  // namespace nativeops::tuned

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small sparse ops: what is true beyond agreeing with their references."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nativeops import (
+    cross_entropy_softmax_and_gradient_sparse as cross_entropy,
+)
+from nativeops import (
+    get_num_threads,
+    max_and_argmax_sparse,
+    set_num_threads,
+    sparse_to_dense,
+    subtensor_batched_index,
+)
+from nativeops.errors import NativeOpsError
+from nativeops.testing.aspects import levels, selected
+
+RANDOM = np.random.default_rng(11)
+
+
+def entries(t: int, b: int, d: int, n: int) -> tuple[Any, ...]:
+    """Times, labels, weights and mask; many entries at one place."""
+    places = (RANDOM.integers(0, t, (n, b)), RANDOM.integers(0, d, (n, b)))
+    return (*places, RANDOM.standard_normal((n, b)), RANDOM.random((n, b)) < 0.8)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_dense_array_is_scipys(level: str) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    t, b, d, n = 7, 3, 9, 200
+    time, label, weight, mask = entries(t, b, d, n)
+    initial = RANDOM.standard_normal((t, b, d))
+    with selected(level):
+        found = sparse_to_dense(initial, time, label, weight, mask)
+    for i in range(b):
+        on = mask[:, i]
+        one = sparse.coo_array((weight[on, i], (time[on, i], label[on, i])), shape=(t, d))
+        np.testing.assert_allclose(found[:, i], initial[:, i] + one.toarray(), atol=1e-12)
+
+
+def test_torch_gradients_are_those_of_its_own_ops() -> None:
+    torch = pytest.importorskip("torch")
+    t, b, d, n = 5, 3, 4, 60
+    time, label, weight, _ = (torch.from_numpy(a) for a in entries(t, b, d, n))
+    initial = torch.randn(t, b, d, dtype=torch.float64, requires_grad=True)
+    weight.requires_grad_()
+    theirs = initial.index_put((time, torch.arange(b).expand(n, b), label), weight, accumulate=True)
+    ours = sparse_to_dense(initial, time, label, weight)
+    torch.testing.assert_close(ours, theirs)
+    d_out = torch.randn_like(ours)
+    for mine, other in zip(
+        torch.autograd.grad(ours, (initial, weight), d_out),
+        torch.autograd.grad(theirs, (initial, weight), d_out),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, other)
+    index = torch.randint(0, d, (t, b))
+    picked, gathered = (
+        subtensor_batched_index(initial, index),
+        initial.gather(2, index[..., None])[..., 0],
+    )
+    assert torch.equal(picked, gathered)
+    d_picked = torch.randn_like(picked)
+    assert torch.equal(
+        *(torch.autograd.grad(y, initial, d_picked)[0] for y in (picked, gathered))
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_loss_and_gradients_are_torchs_cross_entropy(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    t, b, d, n = 6, 3, 8, 40
+    time, label, weight, mask = (torch.from_numpy(a) for a in entries(t, b, d, n))
+    kind = getattr(torch, dtype)
+    z = (3 * torch.randn(t, b, d, dtype=kind)).requires_grad_()
+    weight = weight.abs().to(kind).requires_grad_()
+    z_mask = torch.rand(t, b) < 0.7
+    made = cross_entropy(z, time, label, weight, mask, z_mask)
+    place = (time, torch.arange(b).expand(n, b), label)
+    dense = torch.zeros(t, b, d, dtype=kind).index_put(place, weight * mask, accumulate=True)
+    dense = dense * z_mask[..., None]
+    loss = -(dense * z.log_softmax(-1)).sum(-1)
+    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == "float32" else {"rtol": 1e-12, "atol": 1e-12}
+    torch.testing.assert_close(made.loss, loss, **close)
+    torch.testing.assert_close(made.max_z, z.amax(-1), rtol=0, atol=0)
+    d_loss = torch.randn(t, b, dtype=kind)
+    (own,) = torch.autograd.grad(loss.sum(), z, retain_graph=True)
+    torch.testing.assert_close(made.grad_z, own, **close)
+    pairs = zip(
+        torch.autograd.grad(made.loss, (z, weight), d_loss),
+        torch.autograd.grad(loss, (z, weight), d_loss),
+        strict=True,
+    )
+    for mine, other in pairs:
+        torch.testing.assert_close(mine, other, **close)
+
+
+def test_classic_gradient_where_weights_sum_to_one() -> None:
+    """RETURNN's: softmax less the targets."""
+    z, frames = RANDOM.standard_normal((5, 2, 3)), np.arange(5)[:, None].repeat(2, 1)
+    label = RANDOM.integers(0, 3, (5, 2))
+    made = cross_entropy(z, frames, label, np.ones((5, 2)))
+    softmax = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
+    picked = np.take_along_axis(softmax, label[..., None], -1)[..., 0]
+    np.testing.assert_allclose(made.loss, -np.log(picked), rtol=1e-12)
+    onehot = np.arange(3) == label[..., None]
+    np.testing.assert_allclose(made.grad_z, softmax - onehot, atol=1e-15)
+
+
+def test_large_logits_lose_nothing() -> None:
+    z = np.array([[[1e4, 0.0]]], np.float32)
+    zero = np.zeros((1, 1), int)
+    made = cross_entropy(z, zero, zero + 1, np.ones((1, 1), np.float32))
+    assert made.loss == 1e4, "a probability that underflows has a logarithm all the same"
+
+
+def test_first_of_equal_weights_wins_and_nan_beats_all() -> None:
+    time = np.array([[0], [0], [1], [1], [2], [2]])
+    label = np.arange(6)[:, None]
+    weight = np.array([[3.0], [3.0], [-5.0], [-1.0], [np.nan], [9.0]])
+    start = np.full((4, 1), -np.inf), np.full((4, 1), -1)
+    found = max_and_argmax_sparse(time, label, weight, *start)
+    np.testing.assert_array_equal(found.largest.ravel(), [3, -1, np.nan, -np.inf])
+    assert found.argmax.ravel().tolist() == [0, 3, 4, -1]
+    again = max_and_argmax_sparse(time, label + 10, weight, *found)
+    assert again.argmax.ravel().tolist() == [0, 3, 4, -1], "equal weights came later"
+
+
+def test_masked_entries_may_be_anywhere() -> None:
+    out_of_range, label = np.array([[7], [0]]), np.array([[-3], [1]])
+    mask = np.array([[False], [True]])
+    found = sparse_to_dense(np.zeros((2, 1, 2)), out_of_range, label, np.ones((2, 1)), mask)
+    assert found.tolist() == [[[0, 1]], [[0, 0]]]
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("wrong", ["time", "label", "index"])
+def test_place_out_of_range_is_refused_in_every_framework(framework: str, wrong: str) -> None:
+    module = pytest.importorskip(framework)
+    make = {"torch": "from_numpy", "tensorflow": "constant"}.get(framework, "asarray")
+    array = getattr(module.numpy if framework == "jax" else module, make)
+    x, w = (array(np.zeros(shape, np.float32)) for shape in ((3, 2, 4), (1, 2)))
+    places = {name: np.zeros((1, 2), np.int32) for name in ("time", "label")}
+    bound = "from 0 to 2, the last frame"
+    if wrong == "label":
+        bound = "from 0 to 3, the last label"
+    with pytest.raises(NativeOpsError) as caught:
+        if wrong == "index":
+            index = np.zeros((3, 2), np.int32)
+            index[2, 1] = 4
+            subtensor_batched_index(x, array(index))
+        else:
+            places[wrong][0, 1] = 9
+            sparse_to_dense(x, array(places["time"]), array(places["label"]), w)
+    expected = f"sparse_to_dense: `{wrong}[0, 1]` is 9, but must be {bound}."
+    if wrong == "index":
+        expected = "subtensor_batched_index: `index[2, 1]` is 4, but must be from 0 to 3, "
+        expected += "the last number of a vector of `x`."
+    assert str(caught.value) == expected
+
+
+def test_sums_of_many_duplicates_have_the_same_bits_for_any_number_of_threads() -> None:
+    t, b, d, n = 30, 5, 20, 5000
+    time, label, weight, mask = entries(t, b, d, n)
+    made, before = [], get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            set_num_threads(threads)
+            dense = sparse_to_dense(
+                np.zeros((t, b, d), np.float32), time, label, weight.astype(np.float32), mask
+            )
+            found = cross_entropy(dense, time, label, weight.astype(np.float32), mask)
+            made.append([a.tobytes() for a in (dense, *found)])
+    finally:
+        set_num_threads(before)
+    assert made[0] == made[1] == made[2]
+
+
+def test_dense_array_may_take_over_the_memory_of_the_initial_one() -> None:
+    initial = np.ones((4, 2, 3))
+    time, label, weight, mask = entries(4, 2, 3, 9)
+    expected = sparse_to_dense(initial.copy(), time, label, weight, mask)
+    found = sparse_to_dense.into(initial)(initial, time, label, weight, mask)
+    assert found is initial
+    assert np.array_equal(initial, expected)

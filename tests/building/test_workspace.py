@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's kernel that multiplies matrices in a workspace: values, errors, whose memory it is."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nativeops import get_num_threads, registry, set_num_threads
+from nativeops.declare import Array, Float, op
+from nativeops.errors import NativeOpsError
+from nativeops.testing import check
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_ops/two_layers.py"
+HEADER = """#pragma once
+#include "nativeops/devices/kernel.h"
+namespace nativeops {
+template <class T>
+void squared(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  gemm(dev, x, x, out);
+}
+}  // namespace nativeops
+"""
+
+
+@pytest.fixture
+def two_layers(kept: Path) -> Any:
+    """The example op, declared here."""
+    spec = importlib.util.spec_from_file_location("two_layers_of_a_test", EXAMPLE)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module.two_layers
+    for name in ("two_layers", "two_layers_grad"):
+        registry._OPS.pop(name, None)
+
+
+def arguments(n: int = 301) -> list[Any]:
+    random = np.random.default_rng(5)
+    shapes = ((n, 70), (129, 70), (129,), (33, 129), (33,))
+    return [random.standard_normal(shape, dtype=np.float32) for shape in shapes]
+
+
+def test_bits_of_products_do_not_depend_on_the_number_of_threads(two_layers) -> None:
+    before, made = get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            set_num_threads(threads)
+            made.append(two_layers(*arguments()).tobytes())
+    finally:
+        set_num_threads(before)
+    assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+def test_values_are_right_in_every_framework(two_layers, framework: str) -> None:
+    pytest.importorskip(framework)
+    assert check(two_layers, framework)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+def test_sizes_that_do_not_fit_are_named_in_every_framework(kept: Path, framework: str) -> None:
+    module = pytest.importorskip(framework)
+    (kept / "squared.h").write_text(HEADER)
+    registry._OPS.pop("squared", None)
+
+    @op(kernel=str(kept / "squared.h"))
+    def squared(x: Float[Array, "n m"]) -> Float[Array, "n m"]:
+        return x @ x
+
+    make = {"torch": "from_numpy", "tensorflow": "constant"}.get(framework, "asarray")
+    array = getattr(module.numpy if framework == "jax" else module, make)
+    with pytest.raises((NativeOpsError, RuntimeError, ValueError, Exception)) as caught:
+        np.asarray(squared(array(np.ones((2, 3), np.float32))))
+    assert "gemm: c[2, 3] is not the product of a[2, 3] and b[2, 3]." in str(caught.value)
+
+
+def test_pytorchs_profiler_counts_the_workspace(two_layers) -> None:
+    torch = pytest.importorskip("torch")
+    x, *layers = (torch.from_numpy(a) for a in arguments(4096))
+    two_layers(x, *layers)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        two_layers(x, *layers)
+    taken = [
+        event.cpu_memory_usage
+        for event in profile.key_averages()
+        if event.key in ("[memory]", "nativeops::two_layers", "aten::empty_strided")
+    ]
+    hidden, packed = 4 * 4096 * (129 + 33), 4 * 144 * 70
+    raw = [e.nbytes() for e in memory_events(profile)]
+    assert hidden in raw, (taken, raw)
+    assert any(bytes_ >= packed for bytes_ in raw)
+    assert -hidden in raw, "it was not given back"
+
+
+def memory_events(profile: Any) -> list[Any]:
+    """All allocations and releases."""
+    return [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+
+
+def test_tensorflow_counts_the_workspace_as_temporary_memory(two_layers) -> None:
+    tf = pytest.importorskip("tensorflow")
+    from tensorflow.python.eager import context
+
+    x, *layers = (tf.constant(a) for a in arguments(4096))
+    two_layers(x, *layers)
+    context.context().enable_run_metadata()
+    two_layers(x, *layers)
+    metadata = context.context().export_run_metadata()
+    context.context().disable_run_metadata()
+    temporary = [
+        node.memory_stats.temp_memory_size
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+    ]
+    assert max(temporary, default=0) >= 4 * 4096 * (129 + 33), temporary
