@@ -7,8 +7,15 @@ from nativeops.layers.accelerate import accelerate
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.dropout import dropout
+from nativeops.ops.edit_distance import edit_distance, pairwise_edit_distance
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
+from nativeops.ops.next_edit_distance import next_edit_distance_reduce, next_edit_distance_row
+from nativeops.ops.optimal_completion import (
+    ocd_targets,
+    optimal_completion_edit_distance,
+    optimal_completion_edit_distance_per_successor,
+)
 from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
@@ -17,11 +24,18 @@ __all__ = [
     "NativeOpsError",
     "accelerate",
     "dropout",
+    "edit_distance",
     "get_num_threads",
     "gru",
     "gru_layer",
     "lstm",
     "lstm_layer",
+    "next_edit_distance_reduce",
+    "next_edit_distance_row",
+    "ocd_targets",
+    "optimal_completion_edit_distance",
+    "optimal_completion_edit_distance_per_successor",
+    "pairwise_edit_distance",
     "pairwise_l1",
     "pairwise_lp",
     "rnn",

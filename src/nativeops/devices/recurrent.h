@@ -4,10 +4,9 @@
 // sequences whose end is past keep their state.
 #pragma once
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/lengths.h"
 
 namespace nativeops {
 
@@ -26,7 +25,7 @@ struct Layer {
   HOST_DEVICE int64_t inputs() const { return x.size(2); }
   HOST_DEVICE int64_t units() const { return w_hh.size(1); }
   HOST_DEVICE int64_t length(int64_t b) const {
-    return lengths ? min2<int64_t>(max2<int64_t>(lengths(b), 0), steps()) : steps();
+    return length_of(lengths, b, steps());
   }
   // Where a sequence is in its step s: backwards it begins at its own end.
   HOST_DEVICE int64_t time(int64_t s, int64_t b) const { return reverse ? length(b) - 1 - s : s; }
@@ -142,20 +141,9 @@ void advance(Device& dev, const Layer<T>& layer, const States<T>& to, const Work
       100);
 }
 
-// A length that is none is refused here where memory can be read, and kept within bounds elsewhere.
 template <class T>
 void check_lengths(const Layer<T>& layer) {
-#if !defined(__CUDACC__)
-  for (int64_t b = 0; b < layer.lengths.size(0); ++b) {
-    const int64_t length = layer.lengths(b);
-    if (length >= 0 && length <= layer.steps()) continue;
-    throw std::runtime_error("`lengths[" + std::to_string(b) + "]` is " + std::to_string(length) +
-                             ", but must be from 0 to " + std::to_string(layer.steps()) +
-                             ", the steps of `x`.");
-  }
-#else
-  (void)layer;
-#endif
+  nativeops::check_lengths(layer.lengths, "lengths", layer.steps(), "the steps of `x`");
 }
 
 }  // namespace recurrence
