@@ -7,7 +7,9 @@ from nativeops.layers.accelerate import accelerate
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.dropout import dropout
+from nativeops.ops.edit_alignment import edit_alignment
 from nativeops.ops.edit_distance import edit_distance, pairwise_edit_distance
+from nativeops.ops.error_rate import ErrorRate, error_rate
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.next_edit_distance import next_edit_distance_reduce, next_edit_distance_row
@@ -21,10 +23,13 @@ from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
 
 __all__ = [
+    "ErrorRate",
     "NativeOpsError",
     "accelerate",
     "dropout",
+    "edit_alignment",
     "edit_distance",
+    "error_rate",
     "get_num_threads",
     "gru",
     "gru_layer",

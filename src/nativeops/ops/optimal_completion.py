@@ -84,7 +84,7 @@ def ocd_targets(
     a_len: Int32[Array, "batch"] | None = None,
     b_len: Int32[Array, "batch"] | None = None,
     *,
-    n_labels: Annotated[int, AtLeast(1)],
+    n_labels: Annotated[int, AtLeast(2)],
     end: Annotated[int, AtLeast(-1)] = -1,
 ) -> Bool[Array, "batch ta+1 n_labels"]:
     """Which labels may follow each prefix of ``a`` at the least distance to ``b`` in the end.
