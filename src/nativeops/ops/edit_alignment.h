@@ -54,7 +54,8 @@ HOST_DEVICE Way<I> way_of(const Pair<I>& pair, Out<uint8_t, 2> steps, int64_t it
   return {pair, own, pair.n, pair.m, 0, {}};
 }
 
-// How many anti-diagonals are kept at once: as many as there are parts of so many, but two at least.
+// How many anti-diagonals are kept at once: as many as there are parts of so many, but two at
+// least.
 HOST_DEVICE inline int64_t part_size(int64_t diagonals) {
   int64_t size = 2;
   while (size * size < diagonals) ++size;
@@ -66,9 +67,8 @@ HOST_DEVICE inline int64_t part_size(int64_t diagonals) {
 // The two anti-diagonals before each part are kept on the way there, and on the way back one part
 // after the other is computed again as a whole.
 template <class I>
-void edit_alignment(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len,
-                    In<int32_t, 1> b_len, Out<uint8_t, 2> steps, Out<int32_t, 1> n_steps,
-                    Out<int32_t, 2> counts) {
+void edit_alignment(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len, In<int32_t, 1> b_len,
+                    Out<uint8_t, 2> steps, Out<int32_t, 1> n_steps, Out<int32_t, 2> counts) {
   const edits::Sets<I> of{a, b, a_len, b_len};
   of.check();
   const int64_t width = a.size(1) + 1, size = edits::part_size(a.size(1) + b.size(1) + 1);
@@ -101,8 +101,9 @@ void edit_alignment(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len,
         for (int64_t p = last; p >= 0; --p) {
           const int64_t first = p * size;
           if (p < last && p > 0) {
-            team.each(0, 2 * width,
-                      [=](int64_t c) { part(c / width, c % width) = kept(2 * p + c / width, c % width); });
+            team.each(0, 2 * width, [=](int64_t c) {
+              part(c / width, c % width) = kept(2 * p + c / width, c % width);
+            });
             team.sync();
           }
           compute(first, min2(all + 1, first + size));

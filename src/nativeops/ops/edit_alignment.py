@@ -45,8 +45,8 @@ def edit_alignment(
         ``only(["counts"])`` of the op makes these alone.
     Raises: RangeError for a length that is none (on the CPU; kept within bounds on CUDA).
     Gradient: none; it is constant almost everywhere.
-    Cost: O(a_len·b_len / 64) word operations on the CPU; memory tb·√ta / 2 bytes a thread there, and
-        12·ta·√(ta + tb) in the portable kernel and for each of at most 1024 blocks on CUDA.
+    Cost: O(a_len·b_len / 64) word operations on the CPU; memory tb·√ta / 2 bytes a thread there,
+        and 12·ta·√(ta + tb) in the portable kernel and for each of at most 1024 blocks on CUDA.
     Same as: ``rapidfuzz.distance.Levenshtein.opcodes``, but for ties.
     Source: Wagner & Fischer 1974, The string-to-string correction problem.
 

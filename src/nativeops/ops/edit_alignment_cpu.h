@@ -72,9 +72,8 @@ class WayBack {
 }  // namespace edits
 
 template <class I>
-void edit_alignment(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len,
-                    In<int32_t, 1> b_len, Out<uint8_t, 2> steps, Out<int32_t, 1> n_steps,
-                    Out<int32_t, 2> counts) {
+void edit_alignment(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len, In<int32_t, 1> b_len,
+                    Out<uint8_t, 2> steps, Out<int32_t, 1> n_steps, Out<int32_t, 2> counts) {
   const nativeops::edits::Sets<I> of{a, b, a_len, b_len};
   of.check();
   for_each_item(dev, a.size(0), [=](Team, int64_t item) {

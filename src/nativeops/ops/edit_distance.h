@@ -106,15 +106,14 @@ void for_each_distance(Device& dev, const Sets<I>& of, int64_t others, int64_t l
   const bool swap = of.a.size(1) > of.b.size(1);  // the cells are counted along the shorter side
   const int64_t cells = 3 * (min2(of.a.size(1), of.b.size(1)) + 1);
   const int64_t items = of.a.size(0) * max2<int64_t>(others, 1);
-  for_each_item<int32_t>(dev, items, cells,
-                         [=] KERNEL(Team team, int64_t item, View<int32_t, 1> cells) {
-                           const int64_t i = others ? item / others : item;
-                           const int64_t j = others ? item % others : item;
-                           const Pair<I> pair = pair_of(of, i, j);
-                           const int32_t d =
-                               distance(team, swap ? swapped(pair) : pair, limit, cells);
-                           if (team.rank() == 0) put(i, j, d);
-                         });
+  for_each_item<int32_t>(
+      dev, items, cells, [=] KERNEL(Team team, int64_t item, View<int32_t, 1> cells) {
+        const int64_t i = others ? item / others : item;
+        const int64_t j = others ? item % others : item;
+        const Pair<I> pair = pair_of(of, i, j);
+        const int32_t d = distance(team, swap ? swapped(pair) : pair, limit, cells);
+        if (team.rank() == 0) put(i, j, d);
+      });
 }
 
 // D per label of b; 0 of two empty sequences.
@@ -137,9 +136,9 @@ template <class I>
 void normalized_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len,
                               In<int32_t, 1> b_len, Out<float, 1> out, int64_t max_distance) {
   const edits::Sets<I> of{a, b, a_len, b_len};
-  edits::for_each_distance(
-      dev, of, 0, max_distance,
-      [=] KERNEL(int64_t i, int64_t, int32_t d) { out(i) = edits::per_label(d, of.m(i)); });
+  edits::for_each_distance(dev, of, 0, max_distance, [=] KERNEL(int64_t i, int64_t, int32_t d) {
+    out(i) = edits::per_label(d, of.m(i));
+  });
 }
 
 template <class I>

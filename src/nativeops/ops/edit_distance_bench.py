@@ -112,6 +112,28 @@ def _rapidfuzz_all(first: list[str], second: list[str]) -> Any:
     return process.cdist(first, second, scorer=Levenshtein.distance, workers=WORKERS)
 
 
+def _alike(random: np.random.Generator, batch: int, length: int) -> tuple[NdArray, ...]:
+    a, b = two_batches(random, batch, length)
+    return a, np.where(random.random(a.shape) < 0.006, b, a)
+
+
+def _limited(first: list[str], second: list[str]) -> Any:
+    from rapidfuzz import process
+    from rapidfuzz.distance import Levenshtein
+
+    return process.cpdist(
+        first, second, scorer=Levenshtein.distance, workers=WORKERS, score_cutoff=50
+    )
+
+
+def _returnn(a: Any, b: Any) -> Any:
+    import torch
+    from returnn.torch.util.native_op import edit_distance
+
+    lengths = torch.full((len(a),), a.shape[1], dtype=torch.int32)
+    return edit_distance(a, lengths, b, lengths)
+
+
 RIVALS = [
     numpy_rival(nativeops.edit_distance, OURS, name="ours, NumPy"),
     torch_rival(nativeops.edit_distance, OURS, name="ours, torch"),
@@ -121,6 +143,7 @@ RIVALS = [
     of_strings("polyleven", "polyleven", _polyleven),
     of_lists("editdistance", "editdistance", _editdistance),
     tensorflow_rival(_tensorflow, name="tf.edit_distance"),
+    torch_rival(_returnn, "returnn", name="RETURNN"),
 ]
 
 BATCH = Bench(
@@ -154,17 +177,13 @@ LIMITED = Bench(
     "within a limit",
     "pairs that differ in few labels, with max_distance=50",
     sizes=PAIRS[2:],
-    inputs=lambda random, batch, length: _alike(random, batch, length),
+    inputs=_alike,
     expected=distances,
     dtype="int32",
     tolerance=0,
     rivals=[
         numpy_rival(partial(nativeops.edit_distance, max_distance=50), OURS, name="ours, NumPy"),
-        of_strings(
-            "rapidfuzz",
-            "cpdist, 2 workers",
-            lambda first, second: _limited(first, second),
-        ),
+        of_strings("rapidfuzz", "cpdist, 2 workers", _limited),
     ],
 )
 
@@ -183,20 +202,6 @@ ALL_PAIRS = Bench(
         of_strings("rapidfuzz", "cdist, 2 workers", _rapidfuzz_all),
     ],
 )
-
-
-def _alike(random: np.random.Generator, batch: int, length: int) -> tuple[NdArray, ...]:
-    a, b = two_batches(random, batch, length)
-    return a, np.where(random.random(a.shape) < 0.006, b, a)
-
-
-def _limited(first: list[str], second: list[str]) -> Any:
-    from rapidfuzz import process
-    from rapidfuzz.distance import Levenshtein
-
-    return process.cpdist(
-        first, second, scorer=Levenshtein.distance, workers=WORKERS, score_cutoff=50
-    )
 
 
 BENCHES = [BATCH, LARGE_ALPHABET, LIMITED, ALL_PAIRS]

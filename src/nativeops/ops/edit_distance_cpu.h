@@ -25,9 +25,16 @@ inline int32_t capped(int64_t distance, int64_t limit) {
   return static_cast<int32_t>(limit < 0 ? distance : std::min(distance, limit + 1));
 }
 
-// put(item, distance), each capped, for pairs that pair(item) has.
+// put(item, distance), each capped, for pairs that pair(item) has. If all are short and as large as
+// each other, `alike` tells what one costs, and there is nothing to plan.
 template <class I, class Pairs, class F>
-void run_pairs(Device& dev, int64_t items, int64_t limit, Pairs&& pair, F&& put) {
+void run_pairs(Device& dev, int64_t items, int64_t limit, int64_t alike, Pairs&& pair, F&& put) {
+  const auto finish = [&](const Task<I>& task, const uint64_t* plus, const uint64_t* minus,
+                          int64_t stride) {
+    const int64_t down = sum_down(plus, minus, stride, task.pattern.n);
+    put(task.item, capped(task.text.n + down, limit));
+  };
+  if (alike > 0) return run_groups<I>(dev, items, items * alike, pair, finish);
   std::vector<Task<I>> tasks, banded;
   tasks.reserve(items);
   for (int64_t item = 0; item < items; ++item) {
@@ -39,11 +46,7 @@ void run_pairs(Device& dev, int64_t items, int64_t limit, Pairs&& pair, F&& put)
       (narrow(limit, std::min(n, m)) ? banded : tasks).push_back(task);
     }
   }
-  run_tables(dev, tasks, [&](const Task<I>& task, const uint64_t* plus, const uint64_t* minus,
-                             int64_t stride) {
-    const int64_t down = sum_down(plus, minus, stride, task.pattern.n);
-    put(task.item, capped(task.text.n + down, limit));
-  });
+  run_tables(dev, tasks, finish);
   dev.parallel(static_cast<int64_t>(banded.size()), [&](int64_t i) {
     const auto& [pattern, text, item] = banded[i];
     put(item, capped(banded_distance(pattern, text, limit), limit));
@@ -57,7 +60,10 @@ void run_batch(Device& dev, const Sets<I>& of, int64_t limit, F&& put) {
   auto pair = [&](int64_t i) {
     return oriented(sequence(at(of.a, i), of.n(i)), sequence(at(of.b, i), of.m(i)), i);
   };
-  run_pairs<I>(dev, of.a.size(0), limit, pair, put);
+  const int64_t n = of.a.size(1), m = of.b.size(1), rows = std::min(n, m);
+  const bool simple = !of.a_len && !of.b_len && limit < 0 && rows <= kShort;
+  const int64_t alike = simple ? cycles_of(rows, std::max(n, m)) : 0;
+  run_pairs<I>(dev, of.a.size(0), limit, alike, pair, put);
 }
 
 // All sequences of one set, and how many labels and words they have.
@@ -86,9 +92,8 @@ template <class I>
 void normalized_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len,
                               In<int32_t, 1> b_len, Out<float, 1> out, int64_t max_distance) {
   const edits::Sets<I> of{a, b, a_len, b_len};
-  edits::run_batch(dev, of, max_distance, [&](int64_t i, int32_t d) {
-    out(i) = nativeops::edits::per_label(d, of.m(i));
-  });
+  edits::run_batch(dev, of, max_distance,
+                   [&](int64_t i, int32_t d) { out(i) = nativeops::edits::per_label(d, of.m(i)); });
 }
 
 // Short patterns are all in vectors at once; the set with fewer words for the other's labels has
@@ -116,7 +121,7 @@ void pairwise_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> 
       auto pair = [&](int64_t j) {
         return edits::oriented(first.sequences[i], second.sequences[j], j);
       };
-      edits::run_pairs<I>(dev, b.size(0), max_distance, pair,
+      edits::run_pairs<I>(dev, b.size(0), max_distance, 0, pair,
                           [&](int64_t j, int32_t d) { out(i, j) = d; });
     }
   }

@@ -12,6 +12,8 @@ from rapidfuzz.distance import Levenshtein
 
 from nativeops import NativeOpsError, edit_distance, pairwise_edit_distance
 from nativeops.ops.edit_distance import normalized_edit_distance
+from nativeops.testing import installed
+from nativeops.testing.arrays import arrays_of
 from nativeops.testing.aspects import levels, num_threads, selected
 
 tuned = pytest.mark.skipif(levels() == ["portable"], reason="no tuned kernel was built")
@@ -63,8 +65,8 @@ def test_agrees_with_rapidfuzz(level: str, batch: int, ta: int, tb: int, kinds: 
     random = np.random.default_rng(ta)
     a = labels(random, batch, ta, kinds)
     for b in (labels(random, batch, tb, kinds), alike(random, a, tb, kinds)):
-        for n, m in [(lengths(random, a), lengths(random, b)), (np.full(batch, ta, np.int32),
-                                                                np.full(batch, tb, np.int32))]:  # fmt: skip
+        whole = np.full(batch, ta, np.int32), np.full(batch, tb, np.int32)
+        for n, m in (whole, (lengths(random, a), lengths(random, b))):
             expected = rapidfuzz(a, b, n, m)
             with selected(level):
                 assert np.array_equal(edit_distance(a, b, n, m), expected)
@@ -199,6 +201,27 @@ def test_length_that_is_none_is_refused(op, bad: int) -> None:
     assert str(raised.value) == text
     with pytest.raises(NativeOpsError, match=r"`b_len\[0\]` is 6, but must be from 0 to 5"):
         op(a, b, b_len=np.array([6, 0], np.int32))
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_normalize_and_wrong_lengths_in_any_framework(framework: str, compiled: bool) -> None:
+    if not installed(framework) or (compiled and framework == "numpy"):
+        pytest.skip(f"{framework} is not installed, or does not compile")
+    arrays = arrays_of(framework, "cpu")
+    given = np.array([[1, 2, 3, 4]]), np.array([[1, 3]]), np.array([3]), np.array([2])
+    placed = [arrays.place(x, "int32").array for x in given]
+    wrong = arrays.place(np.array([5]), "int32").array
+
+    def normalized(a, b, a_len, b_len):
+        return edit_distance(a, b, a_len, b_len, normalize=True)
+
+    call = arrays.compiled(normalized) if compiled else normalized
+    assert arrays.values(call(*placed)).tolist() == [0.5]
+    with pytest.raises(
+        Exception, match=r"`a_len\[0\]` is 5, but must be from 0 to 4, the size of `a`"
+    ):
+        np.asarray(call(placed[0], placed[1], wrong, placed[3]))
 
 
 def test_has_no_gradient_and_says_so() -> None:

@@ -55,13 +55,11 @@ def test_entries_beyond_the_length_repeat_the_distance(batch) -> None:
 
 @pytest.mark.parametrize("level", levels())
 def test_candidates_give_what_the_row_would(level: str, batch) -> None:
-    a, b, n, m = batch
+    _, b, n, m = batch
     row, at = walked(*batch, steps=4), np.minimum(n, 4).astype(np.int32)
     ended = (n <= 4).astype(np.int32)
     candidates = np.array([0, 3, 1, 9, 0, 2])
-    one_by_one = [
-        next_edit_distance_row(row, np.full(B, v), at, ended, b, m) for v in candidates
-    ]
+    one_by_one = [next_edit_distance_row(row, np.full(B, v), at, ended, b, m) for v in candidates]
     with selected(level):
         found = next_edit_distance_reduce(row, candidates[None], at, ended, b, m)
         least = next_edit_distance_reduce(
@@ -112,7 +110,7 @@ def test_rows_that_no_table_has_are_followed_all_the_same() -> None:
 
 
 def test_length_that_is_none_is_refused(batch) -> None:
-    a, b, n, m = batch
+    a, b, _, m = batch
     row, still = walked(*batch, steps=0), np.zeros(B, np.int32)
     wrong = m.copy()
     wrong[3] = TB + 1

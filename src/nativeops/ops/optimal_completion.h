@@ -104,9 +104,8 @@ void ocd_targets(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len, In<i
         const In<I, 1> b = pair.b;
         team.each(0, pair.n + 1, [=](int64_t i) { least(i) = edits::kFar; });
         team.sync();
-        edits::diagonals(team, pair, band, cells, [=](int64_t i, int64_t, int32_t d) {
-          least(i) = min2(least(i), d);
-        });
+        edits::diagonals(team, pair, band, cells,
+                         [=](int64_t i, int64_t, int32_t d) { least(i) = min2(least(i), d); });
         edits::diagonals(team, pair, band, cells, [=](int64_t i, int64_t j, int32_t d) {
           const int64_t label = j == m ? end : static_cast<int64_t>(b(j));
           if (d == least(i) && label >= 0 && label < n_labels) out(item, i, label) = true;

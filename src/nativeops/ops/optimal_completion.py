@@ -115,11 +115,10 @@ def ocd_targets(
             [0, 0, 1, 0]]])
     """
     a_len, b_len = _edits.lengths(a_len, a), _edits.lengths(b_len, b)
-    (batch, ta), tb = a.shape, b.shape[1]
-    out = np.zeros((batch, ta + 1, n_labels), bool)
+    out = np.zeros((len(a), a.shape[1] + 1, n_labels), bool)
     for i, row in enumerate(_edits.rows(a, b)):
-        row = _edits.inside(row, b_len)
-        best = (row == row.min(-1, keepdims=True)) & (a_len >= i)[:, None]
+        known = _edits.inside(row, b_len)
+        best = (known == known.min(-1, keepdims=True)) & (a_len >= i)[:, None]
         for item, j in zip(*np.nonzero(best), strict=True):
             label = end if j == b_len[item] else b[item, j]
             if label >= 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimal completion: no other package that can be installed has it, so the rivals are loops."""
+"""Optimal completion against RETURNN, where that is installed, and a loop over rows."""
 
 from typing import Any
 
@@ -50,6 +50,24 @@ def torch_rows(a: Any, b: Any) -> Any:
     return row.min(1).values
 
 
+def returnn(a: Any, b: Any) -> Any:
+    """The native op of RETURNN."""
+    import torch
+    from returnn.torch.util.native_op import optimal_completion_edit_distance
+
+    lengths = torch.full((len(a),), a.shape[1], dtype=torch.int32)
+    return optimal_completion_edit_distance(a, lengths, b, lengths)
+
+
+def returnn_each(a: Any, b: Any, successors: Any) -> Any:
+    """The same for successors."""
+    import torch
+    from returnn.torch.util.native_op import optimal_completion_edit_distance_per_successor
+
+    lengths = torch.full((len(a),), a.shape[1], dtype=torch.int32)
+    return optimal_completion_edit_distance_per_successor(a, lengths, b, lengths, successors)
+
+
 BENCHES = [
     Bench(
         "prefixes",
@@ -64,6 +82,7 @@ BENCHES = [
             numpy_rival(nativeops.optimal_completion_edit_distance, OURS, name="ours, NumPy"),
             torch_rival(nativeops.optimal_completion_edit_distance, OURS, name="ours, torch"),
             torch_rival(torch_rows),
+            torch_rival(returnn, "returnn", name="RETURNN"),
         ],
     ),
     Bench(
@@ -82,6 +101,7 @@ BENCHES = [
             torch_rival(
                 nativeops.optimal_completion_edit_distance_per_successor, OURS, name="ours, torch"
             ),
+            torch_rival(returnn_each, "returnn", name="RETURNN"),
         ],
     ),
 ]

@@ -32,13 +32,13 @@ void for_each_least(Device& dev, const nativeops::edits::Sets<I>& of, F&& done) 
   for (int64_t i = 0; i < of.a.size(0); ++i) {
     tasks.push_back({sequence(at(of.b, i), of.m(i)), sequence(at(of.a, i), of.n(i)), i});
   }
-  run_tables(dev, tasks, [&](const Task<I>& task, const uint64_t* plus, const uint64_t* minus,
-                             int64_t stride) {
-    int64_t least = task.text.n;
-    walk_down(task.text.n, task.pattern.n, plus, minus, stride,
-              [&](int64_t, int64_t d) { least = std::min(least, d); });
-    done(task, least, plus, minus, stride);
-  });
+  run_tables(dev, tasks,
+             [&](const Task<I>& task, const uint64_t* plus, const uint64_t* minus, int64_t stride) {
+               int64_t least = task.text.n;
+               walk_down(task.text.n, task.pattern.n, plus, minus, stride,
+                         [&](int64_t, int64_t d) { least = std::min(least, d); });
+               done(task, least, plus, minus, stride);
+             });
 }
 
 }  // namespace edits
@@ -60,24 +60,27 @@ void optimal_completion_edit_distance_per_successor(Device& dev, In<I, 2> a, In<
                                                     In<int32_t, 1> b_len, Out<int32_t, 2> out) {
   const nativeops::edits::Sets<I> of{a, b, a_len, b_len};
   const int64_t many = successors.size(0), step = successors.stride(0), to = out.stride(1);
-  edits::for_each_least(dev, of, [&](const edits::Task<I>& task, int64_t least,
-                                     const uint64_t* plus, const uint64_t* minus, int64_t stride) {
-    const I* label = successors.data;
-    int32_t* result = &out(task.item, 0);
-    const int32_t kept = static_cast<int32_t>(least);
-    for (int64_t v = 0; v < many; ++v) result[v * to] = kept + 1;
-    std::vector<I> optimal;
-    edits::walk_down(task.text.n, task.pattern.n, plus, minus, stride, [&](int64_t j, int64_t d) {
-      if (d == least && j < task.pattern.n) optimal.push_back(task.pattern[j]);
-    });
-    std::sort(optimal.begin(), optimal.end());
-    optimal.erase(std::unique(optimal.begin(), optimal.end()), optimal.end());
-    for (const I next : optimal) {
-      for (int64_t v = 0; v < many; ++v) {
-        if (label[v * step] == next) result[v * to] = kept;
-      }
-    }
-  });
+  edits::for_each_least(dev, of,
+                        [&](const edits::Task<I>& task, int64_t least, const uint64_t* plus,
+                            const uint64_t* minus, int64_t stride) {
+                          const I* label = successors.data;
+                          int32_t* result = &out(task.item, 0);
+                          const int32_t kept = static_cast<int32_t>(least);
+                          for (int64_t v = 0; v < many; ++v) result[v * to] = kept + 1;
+                          std::vector<I> optimal;
+                          edits::walk_down(task.text.n, task.pattern.n, plus, minus, stride,
+                                           [&](int64_t j, int64_t d) {
+                                             if (d == least && j < task.pattern.n)
+                                               optimal.push_back(task.pattern[j]);
+                                           });
+                          std::sort(optimal.begin(), optimal.end());
+                          optimal.erase(std::unique(optimal.begin(), optimal.end()), optimal.end());
+                          for (const I next : optimal) {
+                            for (int64_t v = 0; v < many; ++v) {
+                              if (label[v * step] == next) result[v * to] = kept;
+                            }
+                          }
+                        });
 }
 
 }  // namespace nativeops::tuned

@@ -70,7 +70,9 @@ def test_targets_are_the_labels_that_do_not_raise_the_least_distance(level: str)
 
 # Around the widths of words and of a chain's vectors; the last row of the table by the definition.
 @pytest.mark.parametrize("level", levels())
-@pytest.mark.parametrize(("ta", "tb", "kinds"), [(70, 64, 30), (130, 65, 5), (300, 300, 4), (9, 600, 9)])
+@pytest.mark.parametrize(
+    ("ta", "tb", "kinds"), [(70, 64, 30), (130, 65, 5), (300, 300, 4), (9, 600, 9)]
+)
 def test_long_sequences_agree_with_the_definition(level, ta, tb, kinds) -> None:
     random = np.random.default_rng(ta)
     a, b = random.integers(0, kinds, (11, ta)), random.integers(0, kinds, (11, tb))
@@ -100,7 +102,9 @@ def test_no_successors_give_an_empty_result() -> None:
 
 def test_label_and_end_outside_are_refused() -> None:
     a, b = np.zeros((1, 2), np.int32), np.array([[0, 7]], np.int32)
-    with pytest.raises(NativeOpsError, match=r"ocd_targets: `b\[0, 1\]` is 7, but must be from 0 to 4"):
+    with pytest.raises(
+        NativeOpsError, match=r"ocd_targets: `b\[0, 1\]` is 7, but must be from 0 to 4"
+    ):
         ocd_targets(a, b, n_labels=5)
     with pytest.raises(NativeOpsError, match="`end` is 5, but must be less than 5"):
         ocd_targets(a, a, n_labels=5, end=5)

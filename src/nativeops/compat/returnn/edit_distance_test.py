@@ -43,7 +43,7 @@ def test_optimal_completion_is_the_same_step_by_step(batch) -> None:
 
 
 def test_full_rows_hold_the_distance_beyond_the_length(batch) -> None:
-    a, a_len, b, b_len = batch
+    b_len = batch[-1]
     rows = returnn.edit_distance_via_next_edit_distance_row(*batch, full_row_output=True)
     assert rows.shape == (9, 9)
     assert torch.equal(rows[:, -1], returnn.edit_distance(*batch))

@@ -64,12 +64,14 @@ class PatternBlock {
       });
     }
     alignas(64) uint64_t plus[kHeight * kWords], minus[kHeight * kWords];
-    for (int k = 0; k < count_; ++k) {
-      if (k % kWords == 0) lanes[k / kWords].store(plus, minus);
-      const int64_t rows = patterns_.length[order_[k]];
-      const int lane = k % kWords;
-      put(order_[k], n + sum_down(plus + lane, minus + lane, kWords, rows));
-    }
+    simd::unroll<kWide>([&](auto v) {
+      lanes[v].store(plus, minus);
+      for (int k = v * kWords; k < std::min(count_, (v + 1) * kWords); ++k) {
+        const int lane = k % kWords;
+        const int64_t rows = patterns_.length[order_[k]];
+        put(order_[k], n + sum_down(plus + lane, minus + lane, kWords, rows));
+      }
+    });
   }
 
  private:

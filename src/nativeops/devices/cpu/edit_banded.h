@@ -17,7 +17,8 @@ inline bool narrow(int64_t limit, int64_t rows) { return limit >= 0 && limit < r
 
 class Banded {
  public:
-  Banded(const uint32_t* pattern, int64_t rows, const uint32_t* text, int64_t columns, int64_t limit)
+  Banded(const uint32_t* pattern, int64_t rows, const uint32_t* text, int64_t columns,
+         int64_t limit)
       : pattern_(pattern), rows_(rows), text_(text), columns_(columns), limit_(limit) {}
 
   // The distance, or limit + 1.
@@ -46,7 +47,8 @@ class Banded {
   }
 
   void column(int64_t j, int64_t first, int64_t last) {
-    uint64_t plus = uint64_t{1} << 63, minus = 0;  // above the band, too, a row grows by at most one
+    uint64_t plus = uint64_t{1} << 63,
+             minus = 0;  // above the band, too, a row grows by at most one
     for (int64_t w = first; w <= last; ++w) {
       const uint64_t equal = matches(w, text_[j]);
       word_[w].step(equal, plus >> 63, minus >> 63, plus, minus);

@@ -24,9 +24,9 @@ constexpr uint64_t kTop = uint64_t{1} << 63;
 // The columns of a band of the table, and how the row above it grows at each: in the highest bit,
 // where the band's own last row leaves how it grows.
 struct Columns {
-  const int32_t* number;        // of each column's label
-  const int32_t* row_of;        // the row of the band's matches for such a number, or 0: none
-  const uint64_t* matches;      // the words of a chain for each such row
+  const int32_t* number;    // of each column's label
+  const int32_t* row_of;    // the row of the band's matches for such a number, or 0: none
+  const uint64_t* matches;  // the words of a chain for each such row
   uint64_t *plus, *minus;
   int64_t count;
 };
@@ -36,11 +36,10 @@ struct Columns {
 // that bit.
 template <int kChain>
 void shear(const uint64_t* const* row, int64_t vector, Words* equal) {
-  constexpr int kLead = kWords - 1;
   Words r1{}, a1{}, a2{}, b1{}, b2{}, b3{}, b4{};
   const uint64_t* const* from = row - vector * kWords;
 #pragma GCC unroll 4
-  for (int64_t t = -kLead; t < kBlock; ++t) {
+  for (int64_t t = 1 - kWords; t < kBlock; ++t) {
     const Words r = simd::load_words(from[t] + vector * kWords);
     const Words a = simd::pick<1>(r, r1);
     const Words b = simd::pick<2>(a, a2);
@@ -62,15 +61,6 @@ class Chain {
     for (int v = 0; v < kChain; ++v) {
       chain.rows_[v] = {simd::load_words(plus + v * kWords), simd::load_words(minus + v * kWords)};
     }
-    chain.run_all(columns);
-    for (int v = 0; v < kChain; ++v) {
-      simd::store_words(plus + v * kWords, chain.rows_[v].plus);
-      simd::store_words(minus + v * kWords, chain.rows_[v].minus);
-    }
-  }
-
- private:
-  void run_all(const Columns& columns) {
     const uint64_t* row[kLength + kBlock];  // of the block's columns and as many before it
     std::fill_n(row, kLength, columns.matches);
     alignas(64) Words equal[kBlock * kChain];
@@ -83,14 +73,26 @@ class Chain {
       }
       simd::unroll<kChain>([&](auto v) { shear<kChain>(row + kLength, v, equal); });
       std::copy_n(row + kBlock, kLength, row);
-      const bool whole = first >= kLength - 1 && first + kBlock <= columns.count;
-      const int64_t last = std::min(end, first + kBlock);
-      if (whole) {
-        for (int64_t t = first; t < last; ++t) step<true>(columns, t, equal + (t - first) * kChain);
+      if (first >= kLength - 1 && first + kBlock <= columns.count) {
+        chain.template steps<true>(columns, first, first + kBlock, equal);
       } else {
-        for (int64_t t = first; t < last; ++t) step<false>(columns, t, equal + (t - first) * kChain);
+        chain.template steps<false>(columns, first, std::min(end, first + kBlock), equal);
       }
     }
+    for (int v = 0; v < kChain; ++v) {
+      simd::store_words(plus + v * kWords, chain.rows_[v].plus);
+      simd::store_words(minus + v * kWords, chain.rows_[v].minus);
+    }
+  }
+
+ private:
+  // On a copy of the chain, which stays in registers.
+  template <bool kAll>
+  void steps(const Columns& columns, int64_t first, int64_t last, const Words* equal) {
+    Chain own = *this;
+    for (int64_t t = first; t < last; ++t, equal += kChain)
+      own.template step<kAll>(columns, t, equal);
+    *this = own;
   }
 
   // Without kAll only those words move whose column is one.
@@ -186,7 +188,7 @@ class LongPair {
   void tile(int64_t b, int64_t first, int64_t count, bool last) {
     Band& band = band_[b];
     if (first == 0) prepare(b);
-    const Columns columns{&text_[first],        band.row_of.data(),    band.matches,
+    const Columns columns{&text_[first],       band.row_of.data(),   band.matches,
                           &above_plus_[first], &above_minus_[first], count};
     uint64_t* plus = &plus_[b * kVectors * kWords];
     uint64_t* minus = &minus_[b * kVectors * kWords];

@@ -43,18 +43,48 @@ struct Range {
   }
 };
 
-// codes[i] = labels[i] - low, and 0 for those up to `padded`.
+// f(i) for parts of 16 from i on that cover 0 ≤ i < n; the last two of them may overlap. False if
+// there are too few.
+template <class F>
+[[gnu::always_inline]] inline bool in_parts(int64_t n, F f) {
+  if (n < 16) return false;
+  for (int64_t i = 0; i + 16 <= n; i += 16) f(i);
+  if (n % 16 != 0) f(n - 16);
+  return true;
+}
+
+// Bits that some labels of many sequences have, 16 labels at a time.
+template <class I>
+class Bits {
+ public:
+  void add(const Sequence<I>& labels) {
+    const auto fold = [&](int64_t i) {
+      for (int p = 0; p < 16; ++p) part_[p] |= labels.data[i + p];
+    };
+    if (labels.stride == 1 && in_parts(labels.n, fold)) return;
+    for (int64_t i = 0; i < labels.n; ++i) part_[0] |= labels[i];
+  }
+  std::make_unsigned_t<I> all() const {
+    I bits = 0;
+    for (const I part : part_) bits |= part;
+    return static_cast<std::make_unsigned_t<I>>(bits);
+  }
+
+ private:
+  alignas(64) I part_[16] = {};
+};
+
+// codes[i] = labels[i] - low
 template <class Code, class I>
-void write_codes(const Sequence<I>& labels, I low, int64_t padded, Code* codes) {
+void write_codes(const Sequence<I>& labels, I low, Code* codes) {
   using U = std::make_unsigned_t<I>;
   const U base = static_cast<U>(low);
-  auto write = [&](int64_t stride) {
-    for (int64_t i = 0; i < labels.n; ++i) {
-      codes[i] = static_cast<Code>(static_cast<U>(labels.data[i * stride]) - base);
-    }
+  const auto code = [=](I label) { return static_cast<Code>(static_cast<U>(label) - base); };
+  const auto write = [&](int64_t i) {
+    for (int p = 0; p < 16; ++p) codes[i + p] = code(labels.data[i + p]);
   };
-  labels.stride == 1 ? write(1) : write(labels.stride);
-  for (int64_t i = labels.n; i < padded; ++i) codes[i] = 0;
+  if (labels.stride == 1 && in_parts(labels.n, write)) return;
+  for (int64_t i = 0; i < labels.n; ++i) codes[i] = code(labels[i]);
 }
 
 // Numbers for the labels of some sequences: 1, 2, .. in the order in which they are added. They are
@@ -115,8 +145,8 @@ struct CodedPair {
     range.add(rows);
     range.add(columns);
     if (range.span() <= UINT32_MAX) {
-      write_codes(rows, range.low, rows.n, pattern.data());
-      write_codes(columns, range.low, columns.n, text.data());
+      write_codes(rows, range.low, pattern.data());
+      write_codes(columns, range.low, text.data());
       return;
     }
     Alphabet<I> alphabet(range, rows.n);

@@ -20,8 +20,8 @@ struct Task {
   int64_t item;
 };
 
-constexpr int64_t kShort = 256;    // labels of a pattern that is computed in this way
-constexpr int64_t kColumns = 32;   // whose matches are found ahead of the steps
+constexpr int64_t kShort = 256;   // labels of a pattern that is computed in this way
+constexpr int64_t kColumns = 32;  // whose matches are found ahead of the steps
 
 // The pairs of one group, in codes. A pattern is padded to whole words, whose excess rows nobody
 // looks at: what they hold never goes upwards.
@@ -102,7 +102,7 @@ void run_group(const Group<Code>& group, F&& done) {
 
 // A group in codes of one width, in memory that is large enough.
 template <class Code, class I, class F>
-void run_coded(const Task<I>* tasks, int count, const I* low, uint8_t* memory, F&& done) {
+void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done) {
   Group<Code> group;
   group.count = count;
   Code* codes = reinterpret_cast<Code*>(memory);
@@ -112,10 +112,10 @@ void run_coded(const Task<I>* tasks, int count, const I* low, uint8_t* memory, F
     group.words[k] = words_for(pattern.n);
     group.columns[k] = text.n;
     group.pattern[k] = codes;
-    write_codes(pattern, low[k], group.words[k] * kBits, codes);
+    write_codes(pattern, low, codes);
     codes += group.words[k] * kBits;
     group.text[k] = codes;
-    write_codes(text, low[k], text.n, codes);
+    write_codes(text, low, codes);
     codes += text.n;
     height = std::max(height, group.words[k]);
   }
@@ -133,7 +133,6 @@ template <class I, class F>
 void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
   std::vector<std::vector<int32_t>> numbers;
   Task<int32_t> coded[kWords];
-  const int32_t low[kWords] = {};
   for (int k = 0; k < count; ++k) {
     Range<I> range;
     range.add(tasks[k].pattern);
@@ -152,7 +151,7 @@ void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
     };
     coded[k] = {sequence(numbers[numbers.size() - 2]), sequence(numbers.back()), k};
   }
-  run_coded<uint32_t>(coded, count, low, memory,
+  run_coded<uint32_t>(coded, count, 0, memory,
                       [&](const Task<int32_t>& task, const uint64_t* plus, const uint64_t* minus) {
                         done(tasks[task.item], plus, minus);
                       });
@@ -162,15 +161,18 @@ void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
 template <class I, class F>
 void run_lanes(Device& dev, const Task<I>* tasks, int count, F&& done) {
   int64_t labels = 0;
-  uint64_t span = 0;
-  I low[kWords];
+  Bits<I> bits;
   for (int k = 0; k < count; ++k) {
-    Range<I> range;
-    range.add(tasks[k].pattern);
-    range.add(tasks[k].text);
-    low[k] = range.low;
-    span = std::max(span, range.span());
+    bits.add(tasks[k].pattern);
+    bits.add(tasks[k].text);
     labels += words_for(tasks[k].pattern.n) * kBits + tasks[k].text.n;
+  }
+  I low = 0;
+  uint64_t span = bits.all();
+  if (span > UINT16_MAX) {  // maybe they lie close together all the same
+    Range<I> range;
+    for (int k = 0; k < count; ++k) range.add(tasks[k].pattern), range.add(tasks[k].text);
+    low = range.low, span = range.span();
   }
   const int64_t width = span <= UINT8_MAX ? 1 : span <= UINT16_MAX ? 2 : 4;
   const Workspace<uint8_t> memory = dev.workspace<uint8_t>(labels * width);

@@ -16,10 +16,10 @@ template <class V>
 struct Rows {
   V plus, minus;
 
-  // To the next column. `equal`: which of these rows' labels is that of the column. In `in_plus` and
-  // `in_minus`, 0 or 1: how the row above grew. In the highest bits of `out_plus` and `out_minus`:
-  // how the last row did.
-  // Returns which distances are those of the row above in the column before.
+  // To the next column. `equal`: which of these rows' labels is that of the column. In `in_plus`
+  // and `in_minus`, 0 or 1: how the row above grew. In the highest bits of `out_plus` and
+  // `out_minus`: how the last row did. Returns which distances are those of the row above in the
+  // column before.
   [[gnu::always_inline]] V step(V equal, V in_plus, V in_minus, V& out_plus, V& out_minus) {
     const V vertical = equal | minus;
     equal |= in_minus;

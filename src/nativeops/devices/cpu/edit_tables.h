@@ -36,26 +36,39 @@ void order_by_columns(std::vector<Task<I>>& tasks) {
   tasks.swap(sorted);
 }
 
-template <class I, class F>
-void run_short(Device& dev, std::vector<Task<I>>& tasks, F&& done) {
-  if (tasks.empty()) return;
-  order_by_columns(tasks);
-  const int64_t groups = (static_cast<int64_t>(tasks.size()) + kWords - 1) / kWords;
-  int64_t cycles = 0;  // about
-  for (const auto& task : tasks) {
-    cycles += 300 + 3 * words_for(task.pattern.n) * task.text.n;
-  }
+// task_of(i) for 0 ≤ i < count, in the order in which groups are made of them.
+template <class I, class Tasks, class F>
+void run_groups(Device& dev, int64_t count, int64_t cycles, Tasks&& task_of, F&& done) {
+  const int64_t groups = (count + kWords - 1) / kWords;
   // A part that is not worth a thread of its own is none.
-  const int64_t parts = std::clamp<int64_t>(cycles / 12000, 1, groups);
+  const int64_t parts = std::clamp<int64_t>(cycles / 12000, std::min<int64_t>(1, groups), groups);
   dev.parallel(parts, [&](int64_t part) {
     for (int64_t g = part * groups / parts; g < (part + 1) * groups / parts; ++g) {
-      const int64_t first = g * kWords, left = static_cast<int64_t>(tasks.size()) - first;
-      run_lanes(dev, &tasks[first], static_cast<int>(std::min<int64_t>(kWords, left)),
+      const int64_t first = g * kWords;
+      const int many = static_cast<int>(std::min<int64_t>(kWords, count - first));
+      Task<I> tasks[kWords];
+      for (int k = 0; k < many; ++k) tasks[k] = task_of(first + k);
+      run_lanes(dev, tasks, many,
                 [&](const Task<I>& task, const uint64_t* plus, const uint64_t* minus) {
                   done(task, plus, minus, int64_t{kWords});
                 });
     }
   });
+}
+
+// What a pair costs, about.
+inline int64_t cycles_of(int64_t rows, int64_t columns) {
+  return 200 + 3 * words_for(rows) * columns;
+}
+
+template <class I, class F>
+void run_short(Device& dev, std::vector<Task<I>>& tasks, F&& done) {
+  order_by_columns(tasks);
+  int64_t cycles = 0;
+  for (const auto& task : tasks) cycles += cycles_of(task.pattern.n, task.text.n);
+  run_groups<I>(
+      dev, static_cast<int64_t>(tasks.size()), cycles,
+      [&](int64_t i) -> const Task<I>& { return tasks[i]; }, done);
 }
 
 // Pairs in turn on all threads; those that are left over, each on all of them.
