@@ -25,6 +25,7 @@ LAYERS = [
     ["bench", "testing"],
     ["compat"],
     ["nativeops"],
+    ["compat"],
     ["layers", "ops"],
     ["declare", "document", "glue", "build", "cache", "compilers", "complaints", "user_ops"],
     ["frameworks.numpy", "frameworks.torch", "frameworks.jax", "frameworks.tensorflow"],

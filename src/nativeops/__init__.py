@@ -8,8 +8,17 @@ from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.chunk import chunk, chunk_view, unchunk
 from nativeops.ops.dropout import dropout
+from nativeops.ops.edit_alignment import edit_alignment
+from nativeops.ops.edit_distance import edit_distance, pairwise_edit_distance
+from nativeops.ops.error_rate import ErrorRate, error_rate
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
+from nativeops.ops.next_edit_distance import next_edit_distance_reduce, next_edit_distance_row
+from nativeops.ops.optimal_completion import (
+    ocd_targets,
+    optimal_completion_edit_distance,
+    optimal_completion_edit_distance_per_successor,
+)
 from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
@@ -21,18 +30,28 @@ from nativeops.ops.sparse import (
 )
 
 __all__ = [
+    "ErrorRate",
     "NativeOpsError",
     "accelerate",
     "chunk",
     "chunk_view",
     "cross_entropy_softmax_and_gradient_sparse",
     "dropout",
+    "edit_alignment",
+    "edit_distance",
+    "error_rate",
     "get_num_threads",
     "gru",
     "gru_layer",
     "lstm",
     "lstm_layer",
     "max_and_argmax_sparse",
+    "next_edit_distance_reduce",
+    "next_edit_distance_row",
+    "ocd_targets",
+    "optimal_completion_edit_distance",
+    "optimal_completion_edit_distance_per_successor",
+    "pairwise_edit_distance",
     "pairwise_l1",
     "pairwise_lp",
     "rnn",

@@ -51,6 +51,7 @@ class Op(Generic[F]):
         self.make_example: Callable[..., Mapping[str, Any]] | None = None
         self.id = -1  # of the op in the core, once it is defined there
         self.handles: dict[str, Any] = {}  # what the adapters registered for the op
+        self.flags: dict[str, Op[Any]] = {}  # what `instead` declared
         self.result: type | None = None  # the NamedTuple of several results
         returns = typing.get_type_hints(reference, include_extras=True).get("return")
         returns = typing.get_origin(returns) or returns
@@ -64,6 +65,8 @@ class Op(Generic[F]):
     else:
 
         def __call__(self, *args, **kwargs):  # noqa: D102  the op is its documentation
+            if kwargs and self.flags:
+                self, kwargs = self._chosen(kwargs)  # noqa: PLW0642
             # PyTorch's compiler reads ENTRIES once: what it does not trace comes first.
             if args and has_entry(type(args[0])):
                 return ENTRIES[type(args[0])](self, args, kwargs)
@@ -111,6 +114,21 @@ class Op(Generic[F]):
         """
         self.make_example = make
         return make
+
+    def instead(self, **flags: "Op[Any]") -> None:
+        """Declare keywords that call another op: one result has one dtype, whatever is asked for.
+
+        ``edit_distance.instead(normalize=normalized_edit_distance)``: with ``normalize=True`` the
+        other op gets all other arguments; False, the default, changes nothing.
+        """
+        self.flags.update(flags)
+
+    def _chosen(self, kwargs: Mapping[str, Any]) -> "tuple[Op[Any], dict[str, Any]]":
+        """The op that the flags among the keywords ask for, and the other keywords."""
+        for name, other in self.flags.items():
+            if kwargs.get(name):
+                return other, {k: v for k, v in kwargs.items() if k != name}
+        return self, {k: v for k, v in kwargs.items() if k not in self.flags}
 
     def only(self, names: Sequence[str]) -> F:
         """The op that makes only these of its optional outputs; the others are None."""

@@ -24,9 +24,7 @@ struct Layer {
   HOST_DEVICE int64_t batch() const { return x.size(1); }
   HOST_DEVICE int64_t inputs() const { return x.size(2); }
   HOST_DEVICE int64_t units() const { return w_hh.size(1); }
-  HOST_DEVICE int64_t length(int64_t b) const {
-    return lengths ? min2<int64_t>(max2<int64_t>(lengths(b), 0), steps()) : steps();
-  }
+  HOST_DEVICE int64_t length(int64_t b) const { return length_of(lengths, b, steps()); }
   // Where a sequence is in its step s: backwards it begins at its own end.
   HOST_DEVICE int64_t time(int64_t s, int64_t b) const { return reverse ? length(b) - 1 - s : s; }
 };

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RETURNN's native ops for PyTorch, with their names and arguments."""
+"""The native ops of RETURNN's PyTorch backend by their names there; a file per topic."""
 
-from nativeops.compat.returnn.chunking import chunk, unchunk
-
-__all__ = ["chunk", "unchunk"]
+from nativeops.compat.returnn.chunking import *  # noqa: F403
+from nativeops.compat.returnn.edit_distance import *  # noqa: F403

@@ -8,6 +8,8 @@ import nativeops
 if TYPE_CHECKING:
     import torch
 
+__all__ = ["chunk", "unchunk"]
+
 
 def chunk(
     x: "torch.Tensor", index: "torch.Tensor", chunk_size: int, chunk_step: int

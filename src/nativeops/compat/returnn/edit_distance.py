@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edit distances as in ``returnn.torch.util.native_op``: names, argument order, int32 results.
+
+One thing differs: a length beyond the array is an error, where RETURNN returns -1.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from nativeops.ops.edit_distance import edit_distance as _edit_distance
+from nativeops.ops.next_edit_distance import (
+    next_edit_distance_reduce as _next_edit_distance_reduce,
+)
+from nativeops.ops.next_edit_distance import next_edit_distance_row as _next_edit_distance_row
+from nativeops.ops.optimal_completion import (
+    optimal_completion_edit_distance as _optimal_completion_edit_distance,
+)
+from nativeops.ops.optimal_completion import (
+    optimal_completion_edit_distance_per_successor as _per_successor,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "edit_distance",
+    "edit_distance_via_next_edit_distance_row",
+    "next_edit_distance_reduce",
+    "next_edit_distance_row",
+    "optimal_completion_edit_distance",
+    "optimal_completion_edit_distance_per_successor",
+    "optimal_completion_edit_distance_per_successor_via_next_edit_distance",
+]
+
+
+def _int32(x: "Tensor") -> "Tensor":
+    return x.to(torch.int32)
+
+
+def edit_distance(a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor") -> "Tensor":
+    """Levenshtein distances ``[B]`` of ``a`` ``[B, Ta]`` and ``b`` ``[B, Tb]``."""
+    return _edit_distance(a, b.to(a.dtype), _int32(a_len), _int32(b_len))
+
+
+def optimal_completion_edit_distance(
+    a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor"
+) -> "Tensor":
+    """The distances ``[B]`` of the best continuations of the prefixes ``a`` to ``b``."""
+    return _optimal_completion_edit_distance(a, b.to(a.dtype), _int32(a_len), _int32(b_len))
+
+
+def optimal_completion_edit_distance_per_successor(
+    a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor", successors: "Tensor | int"
+) -> "Tensor":
+    """The same with each successor behind ``a``, ``[B, N]``; an int is that many, from 0 on."""
+    if isinstance(successors, int):
+        successors = torch.arange(successors, device=a.device)
+    lengths = _int32(a_len), _int32(b_len)
+    return _per_successor(a, b.to(a.dtype), successors.to(a.dtype), *lengths)
+
+
+def next_edit_distance_row(
+    last_row: "Tensor", a: "Tensor", a_n: "Tensor", a_ended: "Tensor", b: "Tensor", b_len: "Tensor"
+) -> "Tensor":
+    """The next row ``[B, Tb + 1]`` of the table, when each ``a`` grows by a label ``[B]``."""
+    given = _int32(a_n), _int32(a_ended), b.to(a.dtype), _int32(b_len)
+    return _next_edit_distance_row(_int32(last_row), a, *given)
+
+
+def next_edit_distance_reduce(
+    last_row: "Tensor",
+    a: "Tensor",
+    a_n: "Tensor",
+    a_ended: "Tensor",
+    b: "Tensor",
+    b_len: "Tensor",
+    optimal_completion: bool = False,
+    a_blank_idx: int | None = None,
+) -> "Tensor":
+    """The distances ``[B, N]`` with each candidate ``a`` ``[B or 1, N]`` for the next label."""
+    given = _int32(a_n), _int32(a_ended), b.to(a.dtype), _int32(b_len)
+    return _next_edit_distance_reduce(
+        _int32(last_row),
+        a,
+        *given,
+        optimal_completion=bool(optimal_completion),
+        a_blank_idx=-1 if a_blank_idx is None else int(a_blank_idx),
+    )
+
+
+def edit_distance_via_next_edit_distance_row(
+    a: "Tensor",
+    a_len: "Tensor",
+    b: "Tensor",
+    b_len: "Tensor",
+    optimal_completion: bool = False,
+    full_row_output: bool = False,
+) -> "Tensor":
+    """`edit_distance` label by label; or the last rows, or the least entry of each."""
+    last = _int32(b_len)[:, None]
+    places = torch.arange(b.shape[1] + 1, dtype=torch.int32, device=b.device)
+    row = torch.minimum(places.expand(len(b), -1), last)  # beyond the length, its end again
+    for i in range(a.shape[1]):
+        ended = _int32(i >= a_len)
+        row = next_edit_distance_row(row, a[:, i], torch.full_like(ended, i), ended, b, b_len)
+    if full_row_output:
+        return row
+    return row.min(1).values if optimal_completion else row[:, -1]
+
+
+def optimal_completion_edit_distance_per_successor_via_next_edit_distance(
+    a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor", successors: "Tensor | int"
+) -> "Tensor":
+    """`optimal_completion_edit_distance_per_successor` label by label."""
+    if isinstance(successors, int):
+        successors = torch.arange(successors, device=a.device)
+    row = edit_distance_via_next_edit_distance_row(a, a_len, b, b_len, full_row_output=True)
+    still = torch.zeros_like(_int32(a_len))
+    return next_edit_distance_reduce(
+        row, successors[None].to(a.dtype), a_len, still, b, b_len, optimal_completion=True
+    )

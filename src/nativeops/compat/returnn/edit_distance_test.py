@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RETURNN's names of edit distances: arguments in their order, results of their ops."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nativeops import edit_distance as own_edit_distance  # noqa: E402
+from nativeops.compat import returnn  # noqa: E402
+
+
+@pytest.fixture
+def batch():
+    random = np.random.default_rng(0)
+    a = torch.from_numpy(random.integers(0, 5, (9, 11)).astype(np.int32))
+    b = torch.from_numpy(random.integers(0, 5, (9, 8)).astype(np.int32))
+    a_len = torch.from_numpy(random.integers(0, 12, 9))  # int64, as PyTorch makes them
+    b_len = torch.from_numpy(random.integers(0, 9, 9))
+    return a, a_len, b, b_len
+
+
+def test_distances_are_those_of_our_ops(batch) -> None:
+    a, a_len, b, b_len = batch
+    expected = own_edit_distance(a, b, a_len.int(), b_len.int())
+    found = returnn.edit_distance(a, a_len, b, b_len)
+    assert found.dtype == torch.int32
+    assert torch.equal(found, expected)
+    assert torch.equal(returnn.edit_distance_via_next_edit_distance_row(*batch), expected)
+
+
+def test_optimal_completion_is_the_same_step_by_step(batch) -> None:
+    least = returnn.optimal_completion_edit_distance(*batch)
+    rows = returnn.edit_distance_via_next_edit_distance_row(*batch, optimal_completion=True)
+    assert torch.equal(least, rows)
+    each = returnn.optimal_completion_edit_distance_per_successor(*batch, 6)
+    steps = returnn.optimal_completion_edit_distance_per_successor_via_next_edit_distance(*batch, 6)
+    assert each.shape == (9, 6)
+    assert torch.equal(each, steps)
+    chosen = torch.tensor([5, 0])
+    some = returnn.optimal_completion_edit_distance_per_successor(*batch, chosen)
+    assert torch.equal(some, each[:, chosen])
+
+
+def test_full_rows_hold_the_distance_beyond_the_length(batch) -> None:
+    b_len = batch[-1]
+    rows = returnn.edit_distance_via_next_edit_distance_row(*batch, full_row_output=True)
+    assert rows.shape == (9, 9)
+    assert torch.equal(rows[:, -1], returnn.edit_distance(*batch))
+    assert torch.equal(rows.gather(1, b_len[:, None])[:, 0], rows[:, -1])
+
+
+def test_blank_candidates_leave_the_row(batch) -> None:
+    a, a_len, b, b_len = batch
+    rows = returnn.edit_distance_via_next_edit_distance_row(*batch, full_row_output=True)
+    going = torch.zeros_like(a_len)
+    candidates = torch.arange(5, dtype=torch.int32)[None]
+    found = returnn.next_edit_distance_reduce(rows, candidates, a_len, going, b, b_len, False, 3)
+    assert torch.equal(found[:, 3], rows[:, -1])
+    without = returnn.next_edit_distance_reduce(rows, candidates, a_len, going, b, b_len)
+    row = returnn.next_edit_distance_row(rows, a[:, 0] * 0 + 3, a_len, going, b, b_len)
+    assert torch.equal(without[:, 3], row[:, -1])

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The edit distance of one long pair: a chain of words down the table, one column apart, each of
+// which hands the change of its last row to the next (a systolic array).
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "nativeops/devices/cpu/edit_codes.h"
+#include "nativeops/devices/cpu/edit_step.h"
+#include "nativeops/devices/cpu/phases.h"
+
+namespace nativeops::tuned::edits {
+
+using simd::kWords;
+using simd::Words;
+
+constexpr int kVectors = NATIVEOPS_LEVEL >= 2 ? 4 : 2;  // of the longest chain
+constexpr int64_t kBandRows = kVectors * kWords * kBits;
+constexpr int64_t kBlock = 64;  // steps whose matches are found ahead
+
+constexpr uint64_t kTop = uint64_t{1} << 63;
+
+// The columns of a band of the table, and how the row above it grows at each: in the highest bit,
+// where the band's own last row leaves how it grows.
+struct Columns {
+  const int32_t* number;    // of each column's label
+  const int32_t* row_of;    // the row of the band's matches for such a number, or 0: none
+  const uint64_t* matches;  // the words of a chain for each such row
+  uint64_t *plus, *minus;
+  int64_t count;
+};
+
+// Step t of the chain takes word L through column t - L: equal[t] has in each word the matches of
+// its own column. Three blends do the shearing: by 1, 2 and 4 columns where the word's number has
+// that bit.
+template <int kChain>
+void shear(const uint64_t* const* row, int64_t vector, Words* equal) {
+  Words r1{}, a1{}, a2{}, b1{}, b2{}, b3{}, b4{};
+  const uint64_t* const* from = row - vector * kWords;
+#pragma GCC unroll 4
+  for (int64_t t = 1 - kWords; t < kBlock; ++t) {
+    const Words r = simd::load_words(from[t] + vector * kWords);
+    const Words a = simd::pick<1>(r, r1);
+    const Words b = simd::pick<2>(a, a2);
+    const Words e = kWords == 8 ? simd::pick<4>(b, b4) : b;
+    r1 = r, a2 = a1, a1 = a;
+    b4 = b3, b3 = b2, b2 = b1, b1 = b;
+    if (t >= 0) equal[t * kChain + vector] = e;
+  }
+}
+
+template <int kChain>
+class Chain {
+ public:
+  static constexpr int64_t kLength = kChain * kWords;  // words
+
+  // The differences down the columns before and, afterwards, those down the last one.
+  static void run(const Columns& columns, uint64_t* plus, uint64_t* minus) {
+    Chain chain;
+    for (int v = 0; v < kChain; ++v) {
+      chain.rows_[v] = {simd::load_words(plus + v * kWords), simd::load_words(minus + v * kWords)};
+    }
+    const uint64_t* row[kLength + kBlock];  // of the block's columns and as many before it
+    std::fill_n(row, kLength, columns.matches);
+    alignas(64) Words equal[kBlock * kChain];
+    const int64_t end = columns.count + kLength - 1;
+    for (int64_t first = 0; first < end; first += kBlock) {
+      for (int64_t i = 0; i < kBlock; ++i) {
+        const bool inside = first + i < columns.count;
+        const int64_t which = inside ? columns.row_of[columns.number[first + i]] : 0;
+        row[kLength + i] = columns.matches + which * kLength;
+      }
+      simd::unroll<kChain>([&](auto v) { shear<kChain>(row + kLength, v, equal); });
+      std::copy_n(row + kBlock, kLength, row);
+      if (first >= kLength - 1 && first + kBlock <= columns.count) {
+        chain.template steps<true>(columns, first, first + kBlock, equal);
+      } else {
+        chain.template steps<false>(columns, first, std::min(end, first + kBlock), equal);
+      }
+    }
+    for (int v = 0; v < kChain; ++v) {
+      simd::store_words(plus + v * kWords, chain.rows_[v].plus);
+      simd::store_words(minus + v * kWords, chain.rows_[v].minus);
+    }
+  }
+
+ private:
+  // On a copy of the chain, which stays in registers.
+  template <bool kAll>
+  void steps(const Columns& columns, int64_t first, int64_t last, const Words* equal) {
+    Chain own = *this;
+    for (int64_t t = first; t < last; ++t, equal += kChain)
+      own.template step<kAll>(columns, t, equal);
+    *this = own;
+  }
+
+  // Without kAll only those words move whose column is one.
+  template <bool kAll>
+  [[gnu::always_inline]] void step(const Columns& columns, int64_t t, const Words* equal) {
+    const bool inside = kAll || t < columns.count;
+    const Words first_plus = simd::words(inside ? columns.plus[t] : 0);
+    const Words first_minus = simd::words(inside ? columns.minus[t] : 0);
+    simd::unroll<kChain>([&](auto i) __attribute__((always_inline)) {
+      constexpr int v = kChain - 1 - i;  // from the end: a vector wants what the one before it had
+      const Words plus = simd::from_below(plus_[v], v > 0 ? plus_[v > 0 ? v - 1 : 0] : first_plus);
+      const Words minus =
+          simd::from_below(minus_[v], v > 0 ? minus_[v > 0 ? v - 1 : 0] : first_minus);
+      const Rows<Words> before = rows_[v];
+      rows_[v].step(equal[v], plus >> 63, minus >> 63, plus_[v], minus_[v]);
+      if constexpr (!kAll) hold(before, t - v * kWords, columns.count, rows_[v]);
+    });
+    const int64_t out = t - (kLength - 1);
+    if (kAll || (out >= 0 && out < columns.count)) {
+      columns.plus[out] = plus_[kChain - 1][kWords - 1];
+      columns.minus[out] = minus_[kChain - 1][kWords - 1];
+    }
+  }
+
+  // Takes back the step of those words k whose column t - k is none.
+  static void hold(const Rows<Words>& before, int64_t t, int64_t columns, Rows<Words>& rows) {
+    for (int k = 0; k < kWords; ++k) {
+      if (t - k >= 0 && t - k < columns) continue;
+      rows.plus[k] = before.plus[k];
+      rows.minus[k] = before.minus[k];
+    }
+  }
+
+  Rows<Words> rows_[kChain];
+  Words plus_[kChain] = {}, minus_[kChain] = {};
+};
+
+// A pair, in bands of the longest chain. The tiles of bands and columns may be computed by several
+// threads: each needs the one above it and the one to its left.
+template <class I>
+class LongPair {
+ public:
+  LongPair(const Sequence<I>& pattern, const Sequence<I>& text)
+      : rows_(pattern.n),
+        columns_(text.n),
+        pattern_(pattern.n),
+        text_(text.n),
+        above_plus_(text.n, kTop),
+        above_minus_(text.n, 0),
+        plus_(bands() * kVectors * kWords, ~uint64_t{0}),
+        minus_(plus_.size(), 0),
+        band_(bands()) {
+    Range<I> range;
+    range.add(pattern);
+    Alphabet<I> alphabet(range, pattern.n);
+    for (int64_t i = 0; i < rows_; ++i) pattern_[i] = alphabet.add(pattern[i]);
+    for (int64_t j = 0; j < columns_; ++j) text_[j] = alphabet.find(text[j]);
+    numbers_ = alphabet.count() + 1;
+  }
+
+  // All tiles, by this thread or by all.
+  void run() {
+    for (int64_t b = 0; b < bands(); ++b) tile(b, 0, columns_, true);
+  }
+  void run(Device& dev) {
+    constexpr int64_t kTile = 4096;
+    const int64_t tiles = (columns_ + kTile - 1) / kTile;
+    const int64_t steps = rows_ * columns_ / (kBits * kWords) * 16;
+    run_phases(dev, bands() + tiles - 1, bands(), steps, [&](int64_t, int64_t phase, int64_t b) {
+      const int64_t t = phase - b;
+      if (t < 0 || t >= tiles) return;
+      tile(b, t * kTile, std::min(kTile, columns_ - t * kTile), t + 1 == tiles);
+    });
+  }
+
+  // The differences down the last column.
+  const uint64_t* plus() const { return plus_.data(); }
+  const uint64_t* minus() const { return minus_.data(); }
+
+ private:
+  struct Band {
+    std::vector<int32_t> row_of;
+    std::vector<uint64_t> memory;
+    uint64_t* matches;  // where the memory begins a cache line
+  };
+
+  int64_t bands() const { return (rows_ + kBandRows - 1) / kBandRows; }
+  int64_t vectors(int64_t band) const {
+    const int64_t rows = std::min(kBandRows, rows_ - band * kBandRows);
+    return (words_for(rows) + kWords - 1) / kWords;
+  }
+
+  void tile(int64_t b, int64_t first, int64_t count, bool last) {
+    Band& band = band_[b];
+    if (first == 0) prepare(b);
+    const Columns columns{&text_[first],       band.row_of.data(),   band.matches,
+                          &above_plus_[first], &above_minus_[first], count};
+    uint64_t* plus = &plus_[b * kVectors * kWords];
+    uint64_t* minus = &minus_[b * kVectors * kWords];
+    const int64_t many = vectors(b);
+    if (many == 1) Chain<1>::run(columns, plus, minus);
+    if (many == 2) Chain<2>::run(columns, plus, minus);
+    if (many == 3) Chain<std::min(3, kVectors)>::run(columns, plus, minus);
+    if (many == 4) Chain<kVectors>::run(columns, plus, minus);
+    if (last) band = Band();
+  }
+
+  // The matches of a band: a row of words for each of its labels, and row 0 for all others.
+  void prepare(int64_t b) {
+    Band& band = band_[b];
+    const int64_t first = b * kBandRows, end = std::min(rows_, first + kBandRows);
+    const int64_t words = vectors(b) * kWords;
+    band.row_of.assign(numbers_, 0);
+    int32_t rows = 1;
+    for (int64_t i = first; i < end; ++i) {
+      int32_t& row = band.row_of[pattern_[i]];
+      if (row == 0) row = rows++;
+    }
+    band.memory.assign(rows * words + 8, 0);
+    band.matches = band.memory.data() + (-reinterpret_cast<uintptr_t>(band.memory.data()) % 64) / 8;
+    for (int64_t i = first; i < end; ++i) {
+      const int64_t row = band.row_of[pattern_[i]];
+      band.matches[row * words + (i - first) / kBits] |= uint64_t{1} << (i - first) % kBits;
+    }
+  }
+
+  int64_t rows_, columns_, numbers_;
+  std::vector<int32_t> pattern_, text_;
+  std::vector<uint64_t> above_plus_, above_minus_, plus_, minus_;
+  std::vector<Band> band_;
+};
+
+}  // namespace nativeops::tuned::edits

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Edit distances of many short pairs: one pair in every word of a vector.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "nativeops/devices/cpu/device.h"
+#include "nativeops/devices/cpu/edit_codes.h"
+#include "nativeops/devices/cpu/edit_step.h"
+
+namespace nativeops::tuned::edits {
+
+using simd::kWords;
+using simd::Words;
+
+// The rows of the table are those of the pattern's labels, its columns those of the text's.
+template <class I>
+struct Task {
+  Sequence<I> pattern, text;
+  int64_t item;
+};
+
+constexpr int64_t kShort = 256;   // labels of a pattern that is computed in this way
+constexpr int64_t kColumns = 32;  // whose matches are found ahead of the steps
+
+// The pairs of one group, in codes. A pattern is padded to whole words, whose excess rows nobody
+// looks at: what they hold never goes upwards.
+template <class Code>
+struct Group {
+  int count = 0;
+  const Code *pattern[kWords], *text[kWords];
+  int64_t words[kWords], columns[kWords];
+};
+
+// equal[j, w, lane]: where the word w of each pattern matches column first + j of its text. Labels
+// are compared 64 at a time: no table has to be made, whatever they are.
+template <class Code>
+void find_matches(const Group<Code>& group, int64_t first, int64_t words, uint64_t* equal) {
+  for (int k = 0; k < group.count; ++k) {
+    const int64_t last = std::min(group.columns[k], first + kColumns);
+    for (int64_t w = 0; w < group.words[k]; ++w) {
+      const Code* pattern = group.pattern[k] + w * kBits;
+      uint64_t* to = equal + w * kWords + k;
+      for (int64_t j = first; j < last; ++j, to += words * kWords) {
+        *to = simd::matches(pattern, group.text[k][j]);
+      }
+    }
+  }
+}
+
+template <int kHeight>
+struct Lanes {
+  Rows<Words> rows[kHeight];
+
+  Lanes() {
+    for (auto& word : rows) word = {simd::words(~uint64_t{0}), Words{}};
+  }
+  // One column further, whose matches these are, kStride from word to word of a pair. Above the
+  // first row the distance grows by one.
+  template <int kStride = kWords>
+  [[gnu::always_inline]] void step(const uint64_t* equal) {
+    Words plus = simd::words(1), minus = Words{};
+    simd::unroll<kHeight>([&](auto w) __attribute__((always_inline)) {
+      rows[w].step(simd::load_words(equal + w * kStride), plus, minus, plus, minus);
+      if (w + 1 < kHeight) plus = plus >> 63, minus = minus >> 63;
+    });
+  }
+  void store(uint64_t* plus, uint64_t* minus) const {
+    for (int w = 0; w < kHeight; ++w) {
+      simd::store_words(plus + w * kWords, rows[w].plus);
+      simd::store_words(minus + w * kWords, rows[w].minus);
+    }
+  }
+};
+
+// done(lane, plus, minus) for every pair of the group after its last column, with the differences
+// down that column; the words of a pair are kWords apart.
+template <int kHeight, class Code, class F>
+void run_group(const Group<Code>& group, F&& done) {
+  alignas(64) uint64_t equal[kColumns * kHeight * kWords];
+  alignas(64) uint64_t plus[kHeight * kWords], minus[kHeight * kWords];
+  Lanes<kHeight> lanes;
+  unsigned open = (1u << group.count) - 1;
+  for (int64_t column = 0; open != 0;) {
+    int64_t next = INT64_MAX;  // the column behind which the next pair ends
+    for (int k = 0; k < group.count; ++k) {
+      if (open >> k & 1) next = std::min(next, group.columns[k]);
+    }
+    for (; column < next; ++column) {
+      const int64_t ahead = column % kColumns;
+      if (ahead == 0) find_matches(group, column, kHeight, equal);
+      lanes.step(equal + ahead * kHeight * kWords);
+    }
+    lanes.store(plus, minus);
+    for (int k = 0; k < group.count; ++k) {
+      if ((open >> k & 1) == 0 || group.columns[k] != next) continue;
+      done(k, plus + k, minus + k);
+      open &= ~(1u << k);
+    }
+  }
+}
+
+// A group in codes of one width, in memory that is large enough.
+template <class Code, class I, class F>
+void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done) {
+  Group<Code> group;
+  group.count = count;
+  Code* codes = reinterpret_cast<Code*>(memory);
+  int64_t height = 1;
+  for (int k = 0; k < count; ++k) {
+    const auto& [pattern, text, item] = tasks[k];
+    group.words[k] = words_for(pattern.n);
+    group.columns[k] = text.n;
+    group.pattern[k] = codes;
+    write_codes(pattern, low, codes);
+    codes += group.words[k] * kBits;
+    group.text[k] = codes;
+    write_codes(text, low, codes);
+    codes += text.n;
+    height = std::max(height, group.words[k]);
+  }
+  auto finish = [&](int k, const uint64_t* plus, const uint64_t* minus) {
+    done(tasks[k], plus, minus);
+  };
+  if (height == 1) return run_group<1>(group, finish);
+  if (height == 2) return run_group<2>(group, finish);
+  if (height == 3) return run_group<3>(group, finish);
+  return run_group<4>(group, finish);
+}
+
+// The same for labels of too wide a range: numbers in their place.
+template <class I, class F>
+void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
+  std::vector<std::vector<int32_t>> numbers;
+  Task<int32_t> coded[kWords];
+  for (int k = 0; k < count; ++k) {
+    Range<I> range;
+    range.add(tasks[k].pattern);
+    Alphabet<I> alphabet(range, tasks[k].pattern.n);
+    for (const auto* from : {&tasks[k].pattern, &tasks[k].text}) {
+      std::vector<int32_t> own(static_cast<size_t>(from->n));
+      for (int64_t i = 0; i < from->n; ++i) {
+        const I label = (*from)[i];
+        own[static_cast<size_t>(i)] =
+            from == &tasks[k].pattern ? alphabet.add(label) : alphabet.find(label);
+      }
+      numbers.push_back(std::move(own));
+    }
+    const auto sequence = [&](const std::vector<int32_t>& v) {
+      return Sequence<int32_t>{v.data(), 1, static_cast<int64_t>(v.size())};
+    };
+    coded[k] = {sequence(numbers[numbers.size() - 2]), sequence(numbers.back()), k};
+  }
+  run_coded<uint32_t>(coded, count, 0, memory,
+                      [&](const Task<int32_t>& task, const uint64_t* plus, const uint64_t* minus) {
+                        done(tasks[task.item], plus, minus);
+                      });
+}
+
+// done(task, plus, minus) for at most kWords tasks with patterns of at most kShort labels.
+template <class I, class F>
+void run_lanes(Device& dev, const Task<I>* tasks, int count, F&& done) {
+  int64_t labels = 0;
+  Bits<I> bits;
+  for (int k = 0; k < count; ++k) {
+    bits.add(tasks[k].pattern);
+    bits.add(tasks[k].text);
+    labels += words_for(tasks[k].pattern.n) * kBits + tasks[k].text.n;
+  }
+  I low = 0;
+  uint64_t span = bits.all();
+  if (span > UINT16_MAX) {  // maybe they lie close together all the same
+    Range<I> range;
+    for (int k = 0; k < count; ++k) range.add(tasks[k].pattern), range.add(tasks[k].text);
+    low = range.low, span = range.span();
+  }
+  const int64_t width = span <= UINT8_MAX ? 1 : span <= UINT16_MAX ? 2 : 4;
+  const Workspace<uint8_t> memory = dev.workspace<uint8_t>(labels * width);
+  if (width == 1) return run_coded<uint8_t>(tasks, count, low, memory.data(), done);
+  if (width == 2) return run_coded<uint16_t>(tasks, count, low, memory.data(), done);
+  if (span <= UINT32_MAX) return run_coded<uint32_t>(tasks, count, low, memory.data(), done);
+  run_numbered(tasks, count, memory.data(), done);
+}
+
+}  // namespace nativeops::tuned::edits

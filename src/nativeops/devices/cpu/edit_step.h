@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step of the bit-parallel edit distance, for one pair or as many as a vector has words.
+#pragma once
+#include <cstdint>
+
+#include "nativeops/devices/cpu/words.h"
+
+namespace nativeops::tuned::edits {
+
+constexpr int64_t kBits = 64;  // rows of the table in a word
+inline int64_t words_for(int64_t rows) { return (rows + kBits - 1) / kBits; }
+
+// 64 rows of one column of the table D, as differences down the column: bit i of `plus` and `minus`
+// says that D[i, j] - D[i-1, j] is 1 or -1. Myers 1999 in the form of Hyyrö 2003, figure 5.
+template <class V>
+struct Rows {
+  V plus, minus;
+
+  // To the next column. `equal`: which of these rows' labels is that of the column. In `in_plus`
+  // and `in_minus`, 0 or 1: how the row above grew. In the highest bits of `out_plus` and
+  // `out_minus`: how the last row did. Returns which distances are those of the row above in the
+  // column before.
+  [[gnu::always_inline]] V step(V equal, V in_plus, V in_minus, V& out_plus, V& out_minus) {
+    const V vertical = equal | minus;
+    equal |= in_minus;
+    const V zero = simd::xor_or((equal & plus) + plus, plus, equal);
+    out_plus = simd::or_nor(minus, zero, plus);
+    out_minus = plus & zero;
+    const V right_plus = (out_plus + out_plus) | in_plus;
+    const V right_minus = (out_minus + out_minus) | in_minus;
+    plus = simd::or_nor(right_minus, vertical, right_plus);
+    minus = right_plus & vertical;
+    return zero;
+  }
+};
+
+// The sum of the differences in the first `rows` rows, of which a word has 64.
+inline int64_t sum_down(const uint64_t* plus, const uint64_t* minus, int64_t stride, int64_t rows) {
+  int64_t sum = 0;
+  for (int64_t w = 0; w < words_for(rows); ++w) {
+    const int64_t rest = rows - w * kBits;
+    const uint64_t mask = rest >= kBits ? ~uint64_t{0} : (uint64_t{1} << rest) - 1;
+    sum += __builtin_popcountll(plus[w * stride] & mask);
+    sum -= __builtin_popcountll(minus[w * stride] & mask);
+  }
+  return sum;
+}
+
+}  // namespace nativeops::tuned::edits

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""edit_distance and its like: what others say, what is true of any distance, and the edges."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from rapidfuzz import process
+from rapidfuzz.distance import Levenshtein
+
+from nativeops import NativeOpsError, edit_distance, pairwise_edit_distance
+from nativeops.ops.edit_distance import normalized_edit_distance
+from nativeops.testing import installed
+from nativeops.testing.arrays import arrays_of
+from nativeops.testing.aspects import levels, num_threads, selected
+
+tuned = pytest.mark.skipif(levels() == ["portable"], reason="no tuned kernel was built")
+LARGEST = 2**31 - 1
+
+
+def labels(random, batch, length, kinds, dtype="int32"):
+    return random.integers(0, kinds, (batch, length)).astype(dtype)
+
+
+def lengths(random, x):
+    return random.integers(0, x.shape[1] + 1, len(x)).astype(np.int32)
+
+
+def alike(random, a, width, kinds):
+    """Sequences with much of `a` in them, moved, and some labels changed."""
+    b = labels(random, len(a), width, kinds, a.dtype)
+    same = min(width, a.shape[1])
+    b[:, :same] = np.roll(a, random.integers(0, 4), 1)[:, :same]
+    changed = random.random(b.shape) < 0.1
+    b[changed] = random.integers(0, kinds, changed.sum())
+    return b
+
+
+def rapidfuzz(a, b, a_len, b_len):
+    parts = zip(a, b, a_len, b_len, strict=True)
+    pairs = ((x[:n].tolist(), y[:m].tolist()) for x, y, n, m in parts)
+    return np.array([Levenshtein.distance(x, y) for x, y in pairs])
+
+
+# Around the widths of words (64 labels), of a group (4 or 8 pairs), of short patterns (256), of
+# vectors in a chain (256 or 512) and of its blocks of columns; few and many labels.
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize(
+    ("batch", "ta", "tb", "kinds"),
+    [
+        (17, 5, 7, 2),
+        (9, 63, 66, 3),
+        (8, 64, 64, 300),
+        (3, 65, 200, 70_000),
+        (10, 128, 193, 30),
+        (1, 256, 256, LARGEST),
+        (5, 257, 257, 30),
+        (4, 300, 1100, 5),
+        (2, 1500, 600, 400),
+    ],
+)
+def test_agrees_with_rapidfuzz(level: str, batch: int, ta: int, tb: int, kinds: int) -> None:
+    random = np.random.default_rng(ta)
+    a = labels(random, batch, ta, kinds)
+    for b in (labels(random, batch, tb, kinds), alike(random, a, tb, kinds)):
+        whole = np.full(batch, ta, np.int32), np.full(batch, tb, np.int32)
+        for n, m in (whole, (lengths(random, a), lengths(random, b))):
+            expected = rapidfuzz(a, b, n, m)
+            with selected(level):
+                assert np.array_equal(edit_distance(a, b, n, m), expected)
+                for limit in (0, 1, 5, 40):
+                    found = edit_distance(a, b, n, m, max_distance=limit)
+                    assert np.array_equal(found, np.minimum(expected, limit + 1)), limit
+
+
+@tuned
+def test_chain_of_several_bands_agrees_with_rapidfuzz() -> None:
+    random = np.random.default_rng(0)
+    a = labels(random, 3, 4700, 5000)
+    b = alike(random, a, 4300, 5000)
+    n, m = np.array([4700, 2048, 4097], np.int32), np.array([4300, 4300, 2100], np.int32)
+    expected = rapidfuzz(a, b, n, m)
+    for level in levels()[1:]:
+        for threads in (1, 2, 3):
+            with selected(level), num_threads(threads):
+                assert np.array_equal(edit_distance(a, b, n, m), expected)
+
+
+@tuned
+@pytest.mark.parametrize("limit", [0, 1, 20, 63, 64, 65, 100])
+def test_narrow_band_of_a_long_pair_agrees_with_rapidfuzz(limit: int) -> None:
+    random = np.random.default_rng(limit)
+    a = labels(random, 1, 4500, 40).repeat(6, 0)
+    b, m = a.copy(), np.full(6, 4500, np.int32)
+    for row, edits in enumerate((0, limit // 2, limit, limit + 1, 3 * limit, 4000)):
+        kept = np.delete(b[row], random.choice(4500, edits // 2, replace=False))
+        added = np.insert(kept, random.choice(len(kept), edits - edits // 2), 77)[:4500]
+        b[row, : len(added)], m[row] = added, len(added)
+    expected = np.minimum(rapidfuzz(a, b, [4500] * 6, m), limit + 1)
+    for level in levels()[1:]:
+        with selected(level):
+            assert np.array_equal(edit_distance(a, b, b_len=m, max_distance=limit), expected)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_labels_of_64_bits_differ_in_any_bit(level: str) -> None:
+    a = np.array([[0, 1 << 31, 1 << 32, -1, 1 << 62, -(1 << 63)] * 20])
+    for bit in (0, 8, 16, 31, 32, 33, 62, 63):
+        b = a ^ np.int64(1 << bit if bit < 63 else -(1 << 63))
+        with selected(level):
+            assert edit_distance(a, a) == [0]
+            assert np.array_equal(edit_distance(a, b), rapidfuzz(a, b, [120], [120])), bit
+            assert np.array_equal(pairwise_edit_distance(a, b)[0], rapidfuzz(a, b, [120], [120]))
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("value", [-(2**31), -1, 2**31 - 1])
+def test_extreme_labels_of_32_bits_are_labels_as_any_other(level: str, value: int) -> None:
+    a, b = np.array([[value, 0, 5]], np.int32), np.array([[value, 5]], np.int32)
+    with selected(level):
+        assert edit_distance(a, b) == [1]
+        assert pairwise_edit_distance(a, b) == [[1]]
+
+
+@pytest.mark.parametrize("level", levels())
+def test_empty_equal_and_disjoint_sequences(level: str) -> None:
+    a = np.array([[1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, 3]])
+    b = np.array([[4, 5, 6, 7], [1, 2, 3, 9], [9, 9, 9, 9], [1, 2, 3, 4]])
+    n, m = np.array([3, 3, 3, 0], np.int32), np.array([4, 3, 0, 0], np.int32)
+    with selected(level):
+        assert edit_distance(a, b, n, m).tolist() == [4, 0, 3, 0]
+        found = edit_distance(a, b, n, m, normalize=True)
+        assert found.dtype == np.float32
+        assert found.tolist() == [1, 0, np.inf, 0]
+        assert edit_distance(a[:, :0], b, b_len=m).tolist() == [4, 3, 0, 0]
+        assert edit_distance(a[:0], b[:0]).shape == (0,)
+        assert pairwise_edit_distance(a[:2], b[:0]).shape == (2, 0)
+        assert pairwise_edit_distance(a[:2, :0], b[:3]).tolist() == [[4] * 3] * 2
+
+
+def test_kitten_and_sitting() -> None:
+    a, b = (np.array([[ord(c) for c in word]]) for word in ("kitten", "sitting"))
+    assert edit_distance(a, b) == [3]
+    assert edit_distance(a, b, normalize=True) == [np.float32(3 / 7)]
+    assert edit_distance(a, b, normalize=False, max_distance=1) == [2]
+    assert normalized_edit_distance(a, b, max_distance=1) == [np.float32(2 / 7)]
+
+
+@pytest.mark.parametrize("level", levels())
+def test_is_a_metric(level: str) -> None:
+    random = np.random.default_rng(1)
+    x = labels(random, 12, 90, 3)
+    n = lengths(random, x)
+    with selected(level):
+        d = pairwise_edit_distance(x, x, n, n)
+    assert not d.diagonal().any()
+    assert np.array_equal(d, d.T)
+    assert (d[:, None] <= d[:, :, None] + d[None].swapaxes(1, 2)).all(), "the triangle inequality"
+    assert (d >= abs(n[:, None] - n)).all()
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize(
+    ("n", "m", "ta", "tb", "kinds"),
+    [(40, 33, 50, 60, 30), (9, 5, 130, 70, 70_000), (5, 3, 190, 300, 4), (3, 4, 300, 280, 9)],
+)
+def test_all_pairs_agree_with_rapidfuzz(level, n, m, ta, tb, kinds) -> None:
+    random = np.random.default_rng(n)
+    a, b = labels(random, n, ta, kinds, "int64"), labels(random, m, tb, kinds, "int64")
+    a_len, b_len = lengths(random, a), lengths(random, b)
+    lists = [x[:k].tolist() for x, k in zip(a, a_len, strict=True)]
+    others = [x[:k].tolist() for x, k in zip(b, b_len, strict=True)]
+    expected = process.cdist(lists, others, scorer=Levenshtein.distance)
+    for threads in (1, 2, 3):
+        with selected(level), num_threads(threads):
+            assert np.array_equal(pairwise_edit_distance(a, b, a_len, b_len), expected)
+            found = pairwise_edit_distance(a, b, a_len, b_len, max_distance=20)
+            assert np.array_equal(found, np.minimum(expected, 21))
+            turned = pairwise_edit_distance(a[:, ::-1], b[:, ::-1])  # steps backwards
+            assert np.array_equal(turned, pairwise_edit_distance(a, b))
+
+
+@pytest.mark.parametrize("level", levels())
+def test_distance_grows_with_no_label_in_common(level: str) -> None:
+    a, b = np.zeros((1, 700), np.int32), np.ones((1, 900), np.int32)
+    with selected(level):
+        for n, m in [(0, 900), (700, 0), (64, 64), (256, 257), (700, 900)]:
+            found = edit_distance(a, b, np.array([n], np.int32), np.array([m], np.int32))
+            assert found == [max(n, m)]
+
+
+@pytest.mark.parametrize("op", [edit_distance, normalized_edit_distance, pairwise_edit_distance])
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_length_that_is_none_is_refused(op, bad: int) -> None:
+    a, b = np.zeros((2, 3), np.int32), np.zeros((2, 5), np.int32)
+    with pytest.raises(NativeOpsError) as raised:
+        op(a, b, np.array([3, bad], np.int32))
+    text = f"{op.name}: `a_len[1]` is {bad}, but must be from 0 to 3, the size of `a` along `ta`."
+    assert str(raised.value) == text
+    with pytest.raises(NativeOpsError, match=r"`b_len\[0\]` is 6, but must be from 0 to 5"):
+        op(a, b, b_len=np.array([6, 0], np.int32))
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_normalize_and_wrong_lengths_in_any_framework(framework: str, compiled: bool) -> None:
+    if not installed(framework) or (compiled and framework == "numpy"):
+        pytest.skip(f"{framework} is not installed, or does not compile")
+    arrays = arrays_of(framework, "cpu")
+    given = np.array([[1, 2, 3, 4]]), np.array([[1, 3]]), np.array([3]), np.array([2])
+    placed = [arrays.place(x, "int32").array for x in given]
+    wrong = arrays.place(np.array([5]), "int32").array
+
+    def normalized(a, b, a_len, b_len):
+        return edit_distance(a, b, a_len, b_len, normalize=True)
+
+    call = arrays.compiled(normalized) if compiled else normalized
+    assert arrays.values(call(*placed)).tolist() == [0.5]
+    with pytest.raises(
+        Exception, match=r"`a_len\[0\]` is 5, but must be from 0 to 4, the size of `a`"
+    ):
+        np.asarray(call(placed[0], placed[1], wrong, placed[3]))
+
+
+def test_has_no_gradient_and_says_so() -> None:
+    torch = pytest.importorskip("torch")
+    assert not edit_distance(torch.zeros(1, 2, dtype=torch.int32),
+                             torch.ones(1, 2, dtype=torch.int32)).requires_grad  # fmt: skip
+    with pytest.raises(NativeOpsError, match="`a` must be int32 or int64, but is float32"):
+        edit_distance(torch.zeros(1, 2, requires_grad=True), torch.ones(1, 2))
+
+
+@tuned
+def test_hundred_thousand_labels_that_are_almost_the_same() -> None:
+    a = np.arange(100_000, dtype=np.int32)[None]
+    b = np.delete(a, [5, 70_000], 1)
+    b[0, 50_000] = -1
+    assert edit_distance(a, b, max_distance=10) == [3]
+
+
+# In a process of its own, since a maximum over the life of a process cannot be reset.
+PEAK = """
+import numpy as np
+from nativeops.ops.edit_distance import edit_distance
+def peak():
+    return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM")) << 10
+a = np.random.default_rng(0).permutation(60_000).astype(np.int32)[None]
+edit_distance(a[:, :9], a[:, :9])
+before = peak()
+assert edit_distance(a, a[:, ::-1][:, :3000]) >= 57_000
+print(peak() - before)
+"""
+
+
+@tuned
+@pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
+)
+def test_memory_is_linear_in_the_length() -> None:
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 500 * 60_000, "bytes, of a table of 180 million entries"
