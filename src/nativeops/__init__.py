@@ -7,6 +7,7 @@ from nativeops.layers.accelerate import accelerate
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.dropout import dropout
+from nativeops.ops.forced_align import forced_align
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.pairwise_l1 import pairwise_l1
@@ -17,6 +18,7 @@ __all__ = [
     "NativeOpsError",
     "accelerate",
     "dropout",
+    "forced_align",
     "get_num_threads",
     "gru",
     "gru_layer",
