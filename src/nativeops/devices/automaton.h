@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A batch of automata, given as one list of edges, and per sequence the index that its kernels walk
 // on: states numbered anew, edges by the state they lead to and by the one they leave, and the
-// classes that they emit. It is made once a call, in the order of the list, so that sums and ties do
-// not depend on the device.
+// classes that they emit. It is made once a call, in the order of the list, so that sums and ties
+// do not depend on the device.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "nativeops/devices/checks.h"
-#include "nativeops/devices/scaled.h"
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/scaled.h"
 
 namespace nativeops {
 
@@ -17,8 +17,8 @@ namespace nativeops {
 // `start_end_states`, at no cost.
 template <class T>
 struct Automata {
-  In<int32_t, 2> edges;  // (from, to, class, sequence), e
-  In<T, 1> weights;      // e
+  In<int32_t, 2> edges;             // (from, to, class, sequence), e
+  In<T, 1> weights;                 // e
   In<int32_t, 2> start_end_states;  // (start, end), b
   In<int32_t, 2> end_states;        // (sequence, state), m
   In<T, 1> end_weights;             // m
@@ -86,12 +86,41 @@ KERNEL void group(Team team, int64_t n, int64_t keys, F key, int64_t* begin, int
 
 // Lists of an index.
 enum Ints : int {
-  kStates, kClasses, kEdge, kFrom, kTo, kSlot,           // found in the list of edges
-  kInBegin, kInFrom, kInSlot, kInEdge,                   // by the state that an edge leads to
-  kOutBegin, kOutTo, kOutSlot, kOutPlace,                // by the state that it leaves
-  kSlotBegin, kPlaceEdge, kCount, kTableA, kTableB, kTableC, kTableD, kInts
+  kStates,
+  kClasses,
+  kEdge,
+  kFrom,
+  kTo,
+  kSlot,  // found in the list of edges
+  kInBegin,
+  kInFrom,
+  kInSlot,
+  kInEdge,  // by the state that an edge leads to
+  kOutBegin,
+  kOutTo,
+  kOutSlot,
+  kOutPlace,  // by the state that it leaves
+  kSlotBegin,
+  kPlaceEdge,
+  kCount,
+  kTableA,
+  kTableB,
+  kTableC,
+  kTableD,
+  kInts
 };  // clang-format keeps no groups
-enum Numbers : int { kInWeight, kOutWeight, kEnd, kEmitted, kGamma, kTaken, kBeta, kBetaNext, kSum, kNumbers };
+enum Numbers : int {
+  kInWeight,
+  kOutWeight,
+  kEnd,
+  kEmitted,
+  kGamma,
+  kTaken,
+  kBeta,
+  kBetaNext,
+  kSum,
+  kNumbers
+};
 constexpr int kNStates = 0, kNSlots = 1, kSick = 2;  // in kCount; the last: some weight is no cost
 constexpr int64_t kExtra = 3;  // lists of a sequence are longer than its edges by that
 
@@ -127,7 +156,8 @@ struct Graph {
   HOST_DEVICE int32_t find(Ints table, Ints values, int32_t& count, int32_t value, bool add) const {
     int32_t* const places = ints + table * width + 2 * base;  // this table and the next
     const uint64_t size = static_cast<uint64_t>(2 * capacity);
-    for (uint64_t at = static_cast<uint32_t>(value) * uint64_t{2654435761u} % size;; at = (at + 1) % size) {
+    for (uint64_t at = static_cast<uint32_t>(value) * uint64_t{2654435761u} % size;;
+         at = (at + 1) % size) {
       const int32_t place = places[at];
       if (place >= 0 && list(values)[place] == value) return place;
       if (place >= 0) continue;
@@ -149,15 +179,16 @@ HOST_DEVICE void sort_arcs(const int32_t* key, int32_t n, int32_t* begin, int32_
   begin[0] = 0;
 }
 
-// Finds the arcs that a path can take: those of finite weight from a state that is the start or that
-// another one leads to. The start is state 0.
+// Finds the arcs that a path can take: those of finite weight from a state that is the start or
+// that another one leads to. The start is state 0.
 template <class T, class A>
-HOST_DEVICE int32_t collect(const Automata<T>& a, const Graph<A>& g, int64_t b, const int64_t* edges,
-                            int64_t n) {
+HOST_DEVICE int32_t collect(const Automata<T>& a, const Graph<A>& g, int64_t b,
+                            const int64_t* edges, int64_t n) {
   int32_t states = 0, slots = 0, arcs = 0;
   g.list(kCount)[kSick] = 0;
   for (int64_t i = 0; i < 2 * g.capacity; ++i) {
-    (g.ints + kTableA * g.width + 2 * g.base)[i] = (g.ints + kTableC * g.width + 2 * g.base)[i] = -1;
+    (g.ints + kTableA * g.width + 2 * g.base)[i] = (g.ints + kTableC * g.width + 2 * g.base)[i] =
+        -1;
   }
   g.find(kTableA, kStates, states, a.start_end_states(0, b), true);
   for (int64_t i = 0; i < n; ++i) {
@@ -267,9 +298,12 @@ void make_index(Device& dev, const Automata<T>& a, const Index<T>& index) {
   using A = Accum<T>;
   int64_t *const begin = index.begin(), *const edges = index.edges();
   for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
-    group(team, a.size(), a.batch(), [=](int64_t e) -> int64_t {
-      return min2<int64_t>(max2<int64_t>(a.edges(3, e), 0), a.batch() - 1);
-    }, begin, edges);
+    group(
+        team, a.size(), a.batch(),
+        [=](int64_t e) -> int64_t {
+          return min2<int64_t>(max2<int64_t>(a.edges(3, e), 0), a.batch() - 1);
+        },
+        begin, edges);
   });
   const Graph<A> all = index.all();
   for_each_item(dev, a.batch(), [=] KERNEL(Team team, int64_t b) {

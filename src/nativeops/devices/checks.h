@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that a kernel refuses, before it computes: lengths, labels, states. They are looked at where
-// memory can be read; on CUDA that would make the host wait, so there kernels keep within bounds.
+// Values that a kernel refuses, before it computes: lengths, labels, states. They are looked at
+// where memory can be read; on CUDA that would make the host wait, so there kernels keep within
+// bounds.
 #pragma once
 #include <cstdint>
 #include <stdexcept>
@@ -29,6 +30,23 @@ void check_values(const char* name, In<I, 1> values, int64_t low, int64_t high, 
   }
 #else
   (void)name, (void)values, (void)low, (void)high, (void)of;
+#endif
+}
+
+// The first n labels: from 0 to the last class, and not the blank. where(i) names one.
+template <class I, class F>
+void check_labels(In<I, 1> labels, int64_t n, int64_t blank, int64_t last, const char* of,
+                  F where) {
+#if !defined(__CUDACC__)
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t label = labels(i);
+    if (label < 0 || label > last) refuse(where(i), label, 0, last, of);
+    if (label != blank) continue;
+    throw std::runtime_error("`" + where(i) + "` is " + std::to_string(label) +
+                             ", but that is `blank`, which stands between targets.");
+  }
+#else
+  (void)labels, (void)n, (void)blank, (void)last, (void)of, (void)where;
 #endif
 }
 

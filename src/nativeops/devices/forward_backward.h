@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sums over all paths of automata: forward to the total, and backward to the posteriors of edges
-// and classes (Baum et al. 1970; Rabiner 1989, section III). A sequence is the work of one team, its
-// states and arcs that of the team's threads.
+// The sums over all paths of automata: forward to the total, and backward to the posteriors of
+// edges and classes (Baum et al. 1970; Rabiner 1989, section III). A sequence is the work of one
+// team, its states and arcs that of the team's threads.
 #pragma once
 #include "nativeops/devices/automaton.h"
 
@@ -21,7 +21,8 @@ struct Places {
 };
 template <class T>
 Places padded(View<T, 3> array, In<int32_t, 1> lengths) {
-  return {array.stride(0), array.stride(1), array.stride(2), {}, lengths, array.size(0), array.size(1)};
+  return {array.stride(0), array.stride(1), array.stride(2), {},
+          lengths,         array.size(0),   array.size(1)};
 }
 template <class T>
 Places packed(View<T, 2> array, In<int32_t, 1> first, In<int32_t, 1> lengths) {
@@ -33,8 +34,9 @@ template <class T>
 struct Costs {
   const T* data;
   Places places;
-  bool logs = false;               // whether these are logarithms, not costs
-  const Accum<T>* norm = nullptr;  // log Σ e^logit of each frame, t · batch + b, if these are logits
+  bool logs = false;  // whether these are logarithms, not costs
+  const Accum<T>* norm =
+      nullptr;  // log Σ e^logit of each frame, t · batch + b, if these are logits
 
   HOST_DEVICE int64_t frames(int64_t b) const { return places.frames(b); }
   HOST_DEVICE Accum<T> operator()(int64_t t, int64_t b, int64_t c) const {
@@ -99,18 +101,20 @@ struct Passes {
     const int32_t* const slot = graph.list(kInSlot);
     team.each(0, graph.states(), [=](int64_t s) {
       next.set(s, scaled_sum<A>(begin[s], begin[s + 1], [=](int64_t i) {
-        return before[from[i]] * emitted[slot[i]] * weight[i];
-      }));
+                 return before[from[i]] * emitted[slot[i]] * weight[i];
+               }));
     });
     team.sync();
   }
 
-  KERNEL void run_part(Team team, int64_t b, int64_t low, int64_t high) const {
+  // `steps` is this, or what computes the same steps in another way.
+  template <class Steps>
+  KERNEL void run_part(const Steps& steps, Team team, int64_t b, int64_t low, int64_t high) const {
     const int64_t base = graph.base;
     for (int64_t t = low; t < high; ++t) {
       const bool last = t + 1 == low + history.part;
-      forward(team, t, b, history.in_part(t, base),
-              last ? history.last_of_part(base) : history.in_part(t + 1, base));
+      steps.forward(team, t, b, history.in_part(t, base),
+                    last ? history.last_of_part(base) : history.in_part(t + 1, base));
     }
   }
   KERNEL void copy(Team team, Row<A> from, Row<A> to) const {
@@ -124,18 +128,18 @@ struct Passes {
   }
 
   // From the start state through all frames; the weight of all paths together.
-  KERNEL Scaled<A> total(Team team, int64_t b) const {
+  template <class Steps>
+  KERNEL Scaled<A> total(const Steps& steps, Team team, int64_t b) const {
     const int64_t frames = costs.frames(b), base = graph.base;
     const Row<A> first = history.in_part(0, base), seen = graph.row(kSum), end = graph.row(kEnd);
-    team.each(0, graph.states(), [=](int64_t s) {
-      first.set(s, {A(s == 0 ? 1 : 0), s == 0 ? 0 : Scale<A>::none});
-    });
+    team.each(0, graph.states(),
+              [=](int64_t s) { first.set(s, {A(s == 0 ? 1 : 0), s == 0 ? 0 : Scale<A>::none}); });
     team.each(0, graph.slots(), [=](int64_t s) { seen.m[s] = 0; });
     team.sync();
     for (int64_t low = 0; low < frames; low += history.part) {
       if (low > 0) copy(team, history.last_of_part(base), first);
       copy(team, first, history.kept(low / history.part, base));
-      run_part(team, b, low, min2(frames, low + history.part));
+      run_part(steps, team, b, low, min2(frames, low + history.part));
     }
     const Row<A> last = after(frames);
     return sum(team, graph.states(), [=](int64_t s) { return last[s] * end[s]; });
@@ -160,22 +164,23 @@ struct Passes {
     return normalised<A>({all, high});
   }
 
-  // From the end back to the start: arrived(t, sums, all) after each frame, when kSum has the sum of
-  // all paths through each class, kGamma through each arc in the order of classes, and `all` is the
-  // sum of all paths.
-  template <class F>
-  KERNEL void backward(Team team, int64_t b, const F& arrived) const {
-    const int64_t frames = costs.frames(b), base = graph.base, parts = (frames + history.part - 1) / history.part;
+  // From the end back to the start: arrived(t, sums, all) after each frame, when kSum has the sum
+  // of all paths through each class, kGamma through each arc in the order of classes, and `all` is
+  // the sum of all paths.
+  template <class Steps, class F>
+  KERNEL void backward(const Steps& steps, Team team, int64_t b, const F& arrived) const {
+    const int64_t frames = costs.frames(b), base = graph.base,
+                  parts = (frames + history.part - 1) / history.part;
     copy(team, graph.row(kEnd), graph.row(kBeta));
     Row<A> beta = graph.row(kBeta), next = graph.row(kBetaNext);
     for (int64_t p = parts - 1; p >= 0; --p) {
       const int64_t low = p * history.part, high = min2(frames, low + history.part);
       if (p < parts - 1) {
         copy(team, history.kept(p, base), history.in_part(low, base));
-        run_part(team, b, low, high);
+        run_part(steps, team, b, low, high);
       }
       for (int64_t t = high - 1; t >= low; --t) {
-        step_back(team, t, b, beta, next);
+        steps.step_back(team, t, b, beta, next);
         const Row<A> sums = graph.row(kSum);
         const Scaled<A> all = sum(team, graph.slots(), [=](int64_t s) { return sums[s]; });
         arrived(team, t, b, graph, all);

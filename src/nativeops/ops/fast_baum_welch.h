@@ -32,8 +32,9 @@ struct WritePosteriors {
   }
 };
 
-// All frames of a sequence; `total(cost)` gets the cost of all its paths together.
-template <class T>
+// All frames of a sequence, in the steps of P; `total(cost)` gets the cost of all its paths
+// together.
+template <class T, class P>
 struct BaumWelch {
   using A = Accum<T>;
   Graph<A> all;
@@ -44,17 +45,17 @@ struct BaumWelch {
 
   template <class F>
   KERNEL void run(Team team, int64_t b, F total) const {
-    const Passes<T> passes{graph_of(all, begin, b), costs, history};
-    const Scaled<A> sum = passes.total(team, b);
+    const P passes{graph_of(all, begin, b), costs, history};
+    const Scaled<A> sum = passes.total(passes, team, b);
     const bool sick = passes.sick(team);
     if (team.rank() == 0) total(sick ? not_a_number<A>() : static_cast<A>(long_cost_of(sum)));
-    if (!sick && sum.m > 0) return passes.backward(team, b, write);
+    if (!sick && sum.m > 0) return passes.backward(passes, team, b, write);
     const A value = sick ? not_a_number<A>() : highest<A>();
     for (int64_t t = 0; t < costs.frames(b); ++t) write.fill(team, t, b, value);
   }
 };
 
-template <class T>
+template <class T, class P = Passes<T>>
 void fast_baum_welch(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T, 1> weights,
                      In<int32_t, 2> start_end_states, In<int32_t, 1> lengths,
                      In<int32_t, 2> end_states, In<T, 1> end_weights, Out<T, 3> fwdbwd,
@@ -66,9 +67,11 @@ void fast_baum_welch(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T
   check_automata(automata, "am_scores");
   if (automata.batch() == 0 || steps == 0) return;
   const Memory<T> memory(dev, automata, steps);
-  const BaumWelch<T> all{memory.index.all(), memory.index.begin(),
-                         {am_scores.data, padded(am_scores, lengths)}, memory.history(),
-                         {fwdbwd.data, padded(fwdbwd, lengths), classes}};
+  const BaumWelch<T, P> all{memory.index.all(),
+                            memory.index.begin(),
+                            {am_scores.data, padded(am_scores, lengths)},
+                            memory.history(),
+                            {fwdbwd.data, padded(fwdbwd, lengths), classes}};
   for_each_item(dev, automata.batch(), [=] KERNEL(Team team, int64_t b) {
     const int64_t frames = all.costs.frames(b);
     all.run(team, b, [=](A cost) {
@@ -86,7 +89,8 @@ inline void check_packed(In<int32_t, 1> starts, In<int32_t, 1> lengths, int64_t 
   for (int64_t b = 0; b < starts.size(0); ++b) {
     const std::string what = "lengths[" + std::to_string(b) + "]";
     if (lengths(b) < 0 || lengths(b) > frames - starts(b)) {
-      refuse(what, lengths(b), 0, frames - starts(b), "the frames of `am_scores` from its start on");
+      refuse(what, lengths(b), 0, frames - starts(b),
+             "the frames of `am_scores` from its start on");
     }
     for (int64_t t = starts(b); t < starts(b) + lengths(b); ++t) {
       if (taken[static_cast<size_t>(t)]) {
@@ -102,7 +106,7 @@ inline void check_packed(In<int32_t, 1> starts, In<int32_t, 1> lengths, int64_t 
 #endif
 }
 
-template <class T>
+template <class T, class P = Passes<T>>
 void fast_baum_welch_packed(Device& dev, In<T, 2> am_scores, In<int32_t, 1> seq_starts,
                             In<int32_t, 1> lengths, In<int32_t, 2> edges, In<T, 1> weights,
                             In<int32_t, 2> start_end_states, In<int32_t, 2> end_states,
@@ -115,9 +119,11 @@ void fast_baum_welch_packed(Device& dev, In<T, 2> am_scores, In<int32_t, 1> seq_
   for_each(dev, fwdbwd, [=] KERNEL(int64_t n, int64_t c) { fwdbwd(n, c) = T(highest<A>()); });
   if (automata.batch() == 0) return;
   const Memory<T> memory(dev, automata, frames);
-  const BaumWelch<T> all{memory.index.all(), memory.index.begin(),
-                         {am_scores.data, packed(am_scores, seq_starts, lengths)}, memory.history(),
-                         {fwdbwd.data, packed(fwdbwd, seq_starts, lengths), classes}};
+  const BaumWelch<T, P> all{memory.index.all(),
+                            memory.index.begin(),
+                            {am_scores.data, packed(am_scores, seq_starts, lengths)},
+                            memory.history(),
+                            {fwdbwd.data, packed(fwdbwd, seq_starts, lengths), classes}};
   for_each_item(dev, automata.batch(), [=] KERNEL(Team team, int64_t b) {
     all.run(team, b, [=](A cost) { obs_scores(b) = T(cost); });
   });

@@ -5,8 +5,9 @@
 
 namespace nativeops {
 
-// Best scores of the states in time, in double, so that they are sums without loss in long sequences
-// of floats; how states were reached, for a part of all frames; and the rows those parts begin with.
+// Best scores of the states in time, in double, so that they are sums without loss in long
+// sequences of floats; how states were reached, for a part of all frames; and the rows those parts
+// begin with.
 struct Trellis {
   double* best;
   int32_t* came;
@@ -31,8 +32,9 @@ struct BestPath {
   Out<int32_t, 2> alignment;
   int64_t b, frames;
 
-  // next[s] = max over all edges that lead to s of before[from] + score - weight; the first of equal
-  // ones. came is the position of that edge among those that lead to any state, -1 if there is none.
+  // next[s] = max over all edges that lead to s of before[from] + score - weight; the first of
+  // equal ones. came is the position of that edge among those that lead to any state, -1 if there
+  // is none.
   KERNEL void advance(Team team, int64_t t, const double* before, double* next) const {
     const int32_t* const classes = graph.list(kClasses);
     double* const emitted = trellis.row(2, graph.base);
@@ -79,7 +81,8 @@ struct BestPath {
       if (automata.end_states && automata.end_states(0, i) != b) continue;
       const bool weighted = automata.end_states && automata.end_weights;
       const double cost = weighted ? double(A(automata.end_weights(i))) : 0.0;
-      const int32_t state = automata.end_states ? automata.end_states(1, i) : automata.start_end_states(1, b);
+      const int32_t state =
+          automata.end_states ? automata.end_states(1, i) : automata.start_end_states(1, b);
       const int32_t s = graph.find(kTableA, kStates, none, state, false);
       if (s < 0 || !(last[s] - cost > *total)) continue;
       *total = last[s] - cost;
@@ -155,8 +158,8 @@ void fast_viterbi(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T, 1
   const int64_t* const begin = index.begin();
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
     const int64_t frames = length_of(lengths, b, steps);
-    const BestPath<T> path{am_scores, automata,  graph_of(all, begin, b), trellis,
-                           alignment, b, frames};
+    const BestPath<T> path{am_scores, automata, graph_of(all, begin, b), trellis, alignment,
+                           b,         frames};
     path.fill(team, frames, steps, mask_idx);
     const double score = path(team, mask_idx);
     if (team.rank() == 0) scores(b) = T(static_cast<A>(score));

@@ -12,8 +12,8 @@ struct Alignment {
   In<T, 3> log_probs;  // t b c
   In<I, 2> targets;    // b s
   In<I, 1> input_lengths, target_lengths;
-  Out<I, 2> labels;     // t b
-  Out<T, 2> scores;     // t b
+  Out<I, 2> labels;        // t b
+  Out<T, 2> scores;        // t b
   Out<I, 2> starts, ends;  // b s
   Out<T, 2> confidence;    // b s
   int64_t blank;
@@ -37,8 +37,8 @@ struct Alignment {
   }
 };
 
-// How a path came to a state: it stayed, or came from the state before, or from the one before that.
-// States are the blanks 0 .. tokens, and between them the tokens 0 .. tokens - 1.
+// How a path came to a state: it stayed, or came from the state before, or from the one before
+// that. States are the blanks 0 .. tokens, and between them the tokens 0 .. tokens - 1.
 constexpr int kStayed = 0, kStepped = 1, kSkipped = 2;
 
 // How often the numbers are brought back to around 0, so that they do not grow with time and what
@@ -47,26 +47,20 @@ constexpr int64_t kRescale = 32;
 
 template <class T, class I>
 void check_alignment(const Alignment<T, I>& a) {
-#if !defined(__CUDACC__)
+  const char* const classes = "the classes of `log_probs`";
   check_values("input_lengths", a.input_lengths, 0, a.steps(), "the steps of `log_probs`");
   check_values("target_lengths", a.target_lengths, 0, a.width(), "the width of `targets`");
+#if !defined(__CUDACC__)
   for (int64_t b = 0; b < a.batch(); ++b) {
     if (a.frames(b) > 0 && a.blank >= a.classes()) {
-      refuse("blank", a.blank, 0, a.classes() - 1, "the classes of `log_probs`");
+      refuse("blank", a.blank, 0, a.classes() - 1, classes);
     }
-    for (int64_t i = 0; i < a.tokens(b); ++i) {
-      const int64_t token = a.targets(b, i);
-      const std::string what = "targets[" + std::to_string(b) + ", " + std::to_string(i) + "]";
-      if (token < 0 || token >= a.classes()) {
-        refuse(what, token, 0, a.classes() - 1, "the classes of `log_probs`");
-      }
-      if (token != a.blank) continue;
-      throw std::runtime_error("`" + what + "` is " + std::to_string(token) +
-                               ", but that is `blank`, which stands between targets.");
-    }
+    check_labels(at(a.targets, b), a.tokens(b), a.blank, a.classes() - 1, classes, [=](int64_t i) {
+      return "targets[" + std::to_string(b) + ", " + std::to_string(i) + "]";
+    });
   }
 #else
-  (void)a;
+  (void)classes;
 #endif
 }
 
@@ -154,9 +148,8 @@ struct Lattice {
   // The largest of all states, or 0 where it is not finite.
   KERNEL A largest(Team team, int64_t t, int64_t b) const {
     const View<A, 2> now = at(best, t % 2);
-    const A most = team.max(0, a.tokens(b) + 1, [=](int64_t i) {
-      return max_or_nan(now(0, i), now(1, i));
-    });
+    const A most =
+        team.max(0, a.tokens(b) + 1, [=](int64_t i) { return max_or_nan(now(0, i), now(1, i)); });
     return is_finite(most) ? most : A(0);
   }
   KERNEL void operator()(Team team, int64_t b) const {
@@ -198,10 +191,10 @@ void forced_align(Device& dev, In<T, 3> log_probs, In<I, 2> targets, In<I, 1> in
   const int64_t states = a.width() + 1, steps = a.steps();
   auto memory = dev.template workspace<uint8_t>(a.batch() * steps * states);
   const View<uint8_t, 3> moves = dense(memory.data(), a.batch(), steps, states);
-  for_each_item<A>(dev, a.batch(), 4 * (states + 1), [=] KERNEL(Team team, int64_t b,
-                                                                View<A, 1> scratch) {
-    Lattice<T, I>{a, dense(scratch.data, 2, 2, states + 1), at(moves, b)}(team, b);
-  });
+  for_each_item<A>(dev, a.batch(), 4 * (states + 1),
+                   [=] KERNEL(Team team, int64_t b, View<A, 1> scratch) {
+                     Lattice<T, I>{a, dense(scratch.data, 2, 2, states + 1), at(moves, b)}(team, b);
+                   });
 }
 
 }  // namespace nativeops

@@ -49,7 +49,8 @@ class LatticeVectors {
         moves_(dev, frames_, words_) {
     blank_ = memory_.data();
     skip_ = blank_ + width_;
-    token_ = skip_ + 2 * width_;  // the vector before it stays -inf: there is no token before the first
+    token_ =
+        skip_ + 2 * width_;  // the vector before it stays -inf: there is no token before the first
     emitted_ = token_ + width_;
     blanks_ = emitted_ + kFrames * width_;
     for (A* p = blank_; p < blanks_; ++p) *p = lowest<A>();

@@ -20,7 +20,7 @@ void log_sums(Device& dev, In<T, 3> logits, const Places& places, Accum<T>* norm
 }
 
 // loss[b] = -log Σ over all paths of Π_t p[t, b, class] · e^-weight,  p = softmax(logits)
-template <class T>
+template <class T, class P = Passes<T>>
 void fsa_loss(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> weights,
               In<int32_t, 2> start_end_states, In<int32_t, 1> lengths, In<int32_t, 2> end_states,
               In<T, 1> end_weights, Out<T, 1> out, bool normalized, bool zero_infinity) {
@@ -40,8 +40,8 @@ void fsa_loss(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> weigh
   const History<A> history = memory.history();
   const Costs<T> costs{logits.data, places, normalized, norm.data()};
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
-    const Passes<T> passes{graph_of(all, begin, b), costs, history};
-    const Scaled<A> sum = passes.total(team, b);
+    const P passes{graph_of(all, begin, b), costs, history};
+    const Scaled<A> sum = passes.total(passes, team, b);
     const bool sick = passes.sick(team);
     if (team.rank() > 0) return;
     const bool none = !sick && sum.m == 0;
@@ -111,9 +111,8 @@ struct LossGrad {
     const Row<A> taken = g.row(kTaken);
     const int32_t* const edge = g.list(kPlaceEdge);
     const LossGrad self = *this;
-    team.each(0, d_weights ? g.list(kSlotBegin)[g.slots()] : 0, [=](int64_t i) {
-      self.d_weights(edge[i]) = T(A(self.d_out(b)) * taken.m[i]);
-    });
+    team.each(0, d_weights ? g.list(kSlotBegin)[g.slots()] : 0,
+              [=](int64_t i) { self.d_weights(edge[i]) = T(A(self.d_out(b)) * taken.m[i]); });
   }
   // What has no cost makes all gradients of its sequence NaN.
   KERNEL void spoil(Team team, int64_t b, const Graph<A>& g) const {
@@ -123,7 +122,7 @@ struct LossGrad {
   }
 };
 
-template <class T>
+template <class T, class P = Passes<T>>
 void fsa_loss_grad(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> weights,
                    In<int32_t, 2> start_end_states, In<T, 1> d_out, In<int32_t, 1> lengths,
                    In<int32_t, 2> end_states, In<T, 1> end_weights, Out<T, 3> d_logits,
@@ -147,14 +146,15 @@ void fsa_loss_grad(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> 
   const int64_t* const begin = memory.index.begin();
   const History<A> history = memory.history();
   const Costs<T> costs{logits.data, places, normalized, norm.data()};
-  const LossGrad<T> grad{logits, d_logits, d_weights, d_end_weights, d_out, automata, norm.data(), batch};
+  const LossGrad<T> grad{logits, d_logits, d_weights,   d_end_weights,
+                         d_out,  automata, norm.data(), batch};
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
-    const Passes<T> passes{graph_of(all, begin, b), costs, history};
-    const Scaled<A> sum = passes.total(team, b);
+    const P passes{graph_of(all, begin, b), costs, history};
+    const Scaled<A> sum = passes.total(passes, team, b);
     const bool sick = passes.sick(team);
     if (sum.m > 0 && !sick) {
       grad.begin(team, b, passes, sum);
-      passes.backward(team, b, grad);
+      passes.backward(passes, team, b, grad);
       grad.end(team, b, passes.graph);
     } else if (sick) {
       grad.spoil(team, b, passes.graph);
