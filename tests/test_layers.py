@@ -25,7 +25,7 @@ LAYERS = [
     ["bench", "testing"],
     ["compat"],
     ["nativeops"],
-    ["compat"],
+    ["automata"],
     ["layers", "ops"],
     ["declare", "document", "glue", "build", "cache", "compilers", "complaints", "user_ops"],
     ["frameworks.numpy", "frameworks.torch", "frameworks.jax", "frameworks.tensorflow"],

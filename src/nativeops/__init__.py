@@ -7,10 +7,15 @@ from nativeops.layers.accelerate import accelerate
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.chunk import chunk, chunk_view, unchunk
+from nativeops.ops.ctc_fsa import ctc_fsa, ctc_fsa_packed
 from nativeops.ops.dropout import dropout
 from nativeops.ops.edit_alignment import edit_alignment
 from nativeops.ops.edit_distance import edit_distance, pairwise_edit_distance
 from nativeops.ops.error_rate import ErrorRate, error_rate
+from nativeops.ops.fast_baum_welch import fast_baum_welch, fast_baum_welch_packed
+from nativeops.ops.fast_viterbi import fast_viterbi
+from nativeops.ops.forced_align import forced_align
+from nativeops.ops.fsa_loss import fsa_loss
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.next_edit_distance import next_edit_distance_reduce, next_edit_distance_row
@@ -36,10 +41,17 @@ __all__ = [
     "chunk",
     "chunk_view",
     "cross_entropy_softmax_and_gradient_sparse",
+    "ctc_fsa",
+    "ctc_fsa_packed",
     "dropout",
     "edit_alignment",
     "edit_distance",
     "error_rate",
+    "fast_baum_welch",
+    "fast_baum_welch_packed",
+    "fast_viterbi",
+    "forced_align",
+    "fsa_loss",
     "get_num_threads",
     "gru",
     "gru_layer",

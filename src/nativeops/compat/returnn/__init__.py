@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native ops of RETURNN's PyTorch backend by their names there; a file per topic."""
 
+from nativeops.compat.returnn.automata import *  # noqa: F403
 from nativeops.compat.returnn.chunking import *  # noqa: F403
 from nativeops.compat.returnn.edit_distance import *  # noqa: F403
