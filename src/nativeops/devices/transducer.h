@@ -285,9 +285,8 @@ KERNEL void retreat(Team team, const Symbols<A>& symbols, const Rolling& beta,
     const double stay = symbols.blank(s, u) + beta(s + 1, u);
     const double move = symbols.label(s, u) + beta(s + 1, u + 1);
     const double before = alphas(t, u) - total;
-    const double by_blank = exp(before + stay), by_label = exp(before + move);
-    leaving(b, 0, t, u) = static_cast<A>(none ? 0.0 : by_blank);
-    leaving(b, 1, t, u) = static_cast<A>(none ? 0.0 : by_label);
+    leaving(b, 0, t, u) = none ? A(0) : exp(static_cast<A>(before + stay));
+    leaving(b, 1, t, u) = none ? A(0) : exp(static_cast<A>(before + move));
     beta(s, u) = logaddexp(stay, move);
   });
 }

@@ -2,6 +2,7 @@
 // Transducer loss, tuned for the CPU: rows of classes in vectors. Declared in rnnt_loss.py.
 #pragma once
 #include "nativeops/devices/cpu/transducer.h"
+#include "nativeops/devices/cpu/transducer_paths.h"
 
 namespace nativeops::tuned {
 
@@ -14,7 +15,7 @@ void rnnt_costs(Device& dev, In<T, 4> logits, In<I, 2> targets, In<I, 1> logit_l
   check(joint);
   const Cells<T> cells(dev, joint, lattice);
   tuned::statistics(dev, joint, cells.view, fused_log_softmax);
-  forward(dev, joint, cells.view, costs);
+  tuned::forward(dev, joint, cells.view, costs);
 }
 
 template <class T, class I>
@@ -28,7 +29,7 @@ void rnnt_costs_grad(Device& dev, In<T, 4> logits, In<I, 2> targets, In<I, 1> lo
   const Cells<T> cells(dev, joint, lattice);
   if (!cells.given) tuned::statistics(dev, joint, cells.view, fused_log_softmax);
   const Leaving<T> leaving(dev, joint);
-  backward(dev, joint, cells.view, leaving.view);
+  tuned::backward(dev, joint, cells.view, leaving.view);
   tuned::gradient(dev, joint, cells.view, leaving.view,
                   Flow<T>{d_costs, d_logits, clamp, fused_log_softmax});
 }
