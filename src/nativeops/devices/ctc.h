@@ -17,18 +17,21 @@ namespace nativeops::ctc {
 
 constexpr int64_t kBlock = 16;  // frames from one state that is kept to the next, as in ctc_loss.py
 
-// Numbers in double precision are kept as two words each, since JAX has no such arrays by default.
+// Numbers in double precision are kept as sums of three floats, since not every framework has such
+// arrays, and half precision would not do.
 template <class... Index>
-HOST_DEVICE double get(const View<const int32_t, sizeof...(Index) + 1>& words, Index... index) {
-  const uint64_t low = static_cast<uint32_t>(words(index..., 0));
-  return bit_cast<double>(low | static_cast<uint64_t>(words(index..., 1)) << 32);
+HOST_DEVICE double get(const View<const float, sizeof...(Index) + 1>& parts, Index... index) {
+  return static_cast<double>(parts(index..., 0)) + static_cast<double>(parts(index..., 1)) +
+         static_cast<double>(parts(index..., 2));
 }
 template <class... Index>
-HOST_DEVICE void set(const View<int32_t, sizeof...(Index) + 1>& words, double value,
-                     Index... index) {
-  const uint64_t bits = bit_cast<uint64_t>(value);
-  words(index..., 0) = static_cast<int32_t>(static_cast<uint32_t>(bits));
-  words(index..., 1) = static_cast<int32_t>(static_cast<uint32_t>(bits >> 32));
+HOST_DEVICE void set(const View<float, sizeof...(Index) + 1>& parts, double value, Index... index) {
+  const float high = static_cast<float>(value);
+  const double left = is_finite(high) ? value - static_cast<double>(high) : 0;
+  const float middle = static_cast<float>(left);
+  parts(index..., 0) = high;
+  parts(index..., 1) = middle;
+  parts(index..., 2) = static_cast<float>(left - static_cast<double>(middle));
 }
 
 // A double as two numbers: what is subtracted from it one after the other loses no digits.
@@ -108,17 +111,16 @@ void Problem<T, I>::check() const {
 #endif
 }
 
-// log_sums[t,b] = log Σ_c exp(logits[t,b,c]); 0 of a frame without any probability, and where the
-// logits are logarithms of probabilities already.
+// log_sums[t,b] = log Σ_c exp(logits[t,b,c]); 0 of a frame without any probability, beyond a length,
+// and where the logits are logarithms of probabilities already.
 template <class A, class T, class I>
-void sum_frames(Device& dev, const Problem<T, I>& problem, Out<int32_t, 3> log_sums) {
+void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sums) {
   const auto x = problem.logits;
-  const bool normalized = problem.normalized;
   const int64_t batch = x.size(1), n = x.size(2);
   for_each_item(dev, x.size(0) * batch, [=] KERNEL(Team team, int64_t item) {
     const int64_t t = item / batch, b = item % batch;
     double log_sum = 0;
-    if (!normalized) {
+    if (!problem.normalized && t < problem.frames(b)) {
       const A most = team.max(0, n, [=](int64_t c) { return A(x(t, b, c)); });
       const A sum = team.sum(0, n, [=](int64_t c) { return exp(A(x(t, b, c)) - most); });
       log_sum = static_cast<double>(most) + log(static_cast<double>(sum));
@@ -137,7 +139,7 @@ struct Walk {
 
   Problem<T, I> problem;
   int64_t b;
-  In<int32_t, 3> log_sums;
+  In<float, 3> log_sums;
 
   KERNEL int64_t n() const { return problem.labels(b); }
   KERNEL int64_t states() const { return 2 * n() + 1; }
@@ -184,51 +186,64 @@ struct Walk {
     team.sync();
   }
 
-  // Writes a row as logarithms, and makes it relative to its largest weight: so small numbers stay
-  // exact in any number of frames. Returns what `base`, the logarithm of its unit, becomes.
-  KERNEL double keep(Team team, Row row, Out<int32_t, 4> kept, int64_t block, double base) const {
+  // Writes a row as logarithms relative to the largest, and zeros behind it.
+  KERNEL void keep(Team team, Row row, Out<float, 4> kept, int64_t block) const {
+    const int64_t item = b, count = states();
+    const double largest = team.max(0, count, [=](int64_t s) { return log_of(weight(row, s)); });
+    const double top = largest == -Extreme<double>::highest ? 0 : largest;
+    team.each(0, problem.most_states(), [=](int64_t s) {
+      set(kept, s < count ? log_of(weight(row, s)) - top : 0, block, item, s);
+    });
+  }
+  KERNEL void keep_nothing(Team team, Out<float, 4> kept) const {
     const int64_t item = b;
-    const A top = team.max(0, states(), [=](int64_t s) { return row(1, s); });
-    if (kept) {
-      team.each(0, states(),
-                [=](int64_t s) { set(kept, base + log_of(weight(row, s)), block, item, s); });
+    for (int64_t k = (problem.frames(b) + kBlock - 1) / kBlock; k < kept.size(0); ++k) {
+      team.each(0, problem.most_states(), [=](int64_t s) { set(kept, 0, k, item, s); });
     }
-    team.sync();
-    if (!is_finite(top)) return base;
+  }
+
+  // Makes a row relative to its largest weight, so that exponents are exact in any number of
+  // frames, and returns the logarithm of that.
+  KERNEL double lower(Team team, Row row) const {
+    const A top = team.max(0, states(), [=](int64_t s) { return row(1, s); });
+    if (!is_finite(top)) return 0;
     team.each(0, states(), [=](int64_t s) { row(1, s) -= top; });
     team.sync();
-    return base + log_of(Wide<A>{A(1), top});
+    return log_of(Wide<A>{A(1), top});
   }
 
   // alpha[t,s] = y[t,s] · Σ alpha[t-1,s'] over s' before s; returns log p of the whole.
-  KERNEL double forth(Team team, View<A, 3> rows, Out<int32_t, 4> kept) const {
+  KERNEL double forth(Team team, View<A, 3> rows, Out<float, 4> kept) const {
     const int64_t last = problem.frames(b);
     const Walk walk = *this;
     double base = 0;
     start(team, at(rows, 0), 0);
     for (int64_t t = 0; t < last; ++t) {
       const Row from = at(rows, t % 2), to = at(rows, 1 - t % 2);
-      if (t % kBlock == 0) base = keep(team, from, kept, t / kBlock, base);
+      if (t % kBlock == 0) base += lower(team, from);
+      if (kept && t % kBlock == 0) keep(team, from, kept, t / kBlock);
       team.each(0, states(), [=](int64_t s) {
         set_weight(to, s, walk.before(from, s) * walk.emission(t, s));
       });
       team.sync();
     }
+    if (kept) keep_nothing(team, kept);
     const Row end = at(rows, last % 2);
     const auto blank = weight(end, n()), label = n() > 0 ? weight(end, 2 * n()) : wide_zero<A>();
     return base + log_of(blank + label);
   }
 
   // beta[t,s] = y[t,s] · Σ beta[t+1,s'] over s' after s
-  KERNEL void back(Team team, View<A, 3> rows, Out<int32_t, 4> kept) const {
+  KERNEL void back(Team team, View<A, 3> rows, Out<float, 4> kept) const {
     const int64_t last = problem.frames(b);
     const Walk walk = *this;
-    double base = 0;
+    keep_nothing(team, kept);
     start(team, at(rows, last % 2), n());
     for (int64_t t = last - 1; t >= 0; --t) {
       const Row from = at(rows, 1 - t % 2), to = at(rows, t % 2);
       if (t == last - 1 || (t + 1) % kBlock == 0) {
-        base = keep(team, from, kept, t / kBlock, base);
+        lower(team, from);
+        keep(team, from, kept, t / kBlock);
       }
       team.each(0, states(), [=](int64_t s) {
         set_weight(to, s, walk.after(from, s) * walk.emission(t, s));

@@ -36,7 +36,7 @@ struct Gradient {
   // The next label of the target that is the same; n if there is none, -1 where one is before it.
   KERNEL View<A, 1> same() const { return more(1); }
 
-  KERNEL void run(Team team, In<int32_t, 4> alphas, In<int32_t, 4> betas, double score) const {
+  KERNEL void run(Team team, In<float, 4> alphas, In<float, 4> betas, double score) const {
     const Gradient self = *this;
     const int64_t most = min2(first() + kBlock, d_logits.size(0)), b = walk.b;
     const bool possible = score > -Extreme<double>::highest;
@@ -55,13 +55,10 @@ struct Gradient {
     for (int64_t t = end() - 1; t >= first(); --t) step(team, t, all);
   }
 
-  // A kept row, relative to its largest weight.
-  KERNEL void take(Team team, Row to, In<int32_t, 4> kept) const {
+  KERNEL void take(Team team, Row to, In<float, 4> kept) const {
     const int64_t b = walk.b, k = block;
-    const double top =
-        team.max(0, walk.states(), [=](int64_t s) { return get(kept, k, b, s); });
     team.each(0, walk.states(), [=](int64_t s) {
-      Walk<T, I>::set_weight(to, s, wide_of_log<A>(get(kept, k, b, s) - top));
+      Walk<T, I>::set_weight(to, s, wide_of_log<A>(get(kept, k, b, s)));
     });
   }
 

@@ -41,90 +41,125 @@ def log_sums(logits: Any) -> Any:
     return np.where(most == -np.inf, 0, found)
 
 
-class Rows:
-    """The weights of one sequence's states: ``alpha[t]`` before frame t, ``beta[t]`` after it."""
+class Kept(NamedTuple):
+    """What the gradient needs, in double precision."""
 
-    def __init__(self, problem: Problem, log_probs: Any, b: int) -> None:
-        frames, self.labels = problem.frames(b), problem.labels(b)
-        n = len(self.labels)
+    log_sums: Any
+    alphas: Any
+    betas: Any
+    scores: Any
+
+
+def parts(numbers: Any) -> Any:
+    """Doubles as sums of three floats, along a last axis."""
+    left, found = np.asarray(numbers, np.float64), []
+    for _ in range(3):
+        found.append(left.astype(np.float32))
+        left = np.where(np.isfinite(left), left - np.nan_to_num(found[-1]), 0)
+    return np.stack(found, -1)
+
+
+def joined(three: Any) -> Any:
+    """The doubles again."""
+    return three.astype(np.float64).sum(-1)
+
+
+class Ways:
+    """The states of one sequence, and the sums over states before and after each."""
+
+    def __init__(self, problem: Problem, b: int) -> None:
+        self.frames, self.labels = problem.frames(b), problem.labels(b).astype(np.int64)
+        self.n = n = len(self.labels)
+        self.columns = np.concatenate([np.full(n + 1, problem.blank), self.labels])
         self.loop = 0 if problem.label_loop else -np.inf
-        may_skip = self.labels[1:] != self.labels[:-1] if problem.label_loop else np.ones(max(n - 1, 0))
-        self.skips = np.where(np.concatenate([np.zeros(min(n, 1)), may_skip]), 0, -np.inf)
-        columns = np.concatenate([np.full(n + 1, problem.blank), self.labels]).astype(np.int64)
-        classes = log_probs.shape[-1]
-        nothing = np.full((frames, len(columns)), -np.inf)
-        emissions = log_probs[:frames, b][:, columns] if classes else nothing
-        self.alpha = np.full((frames + 1, 2 * n + 1), -np.inf)
-        self.beta = self.alpha.copy()
-        self.alpha[0, 0] = self.beta[frames, n] = 0
-        for t in range(frames):
-            self.alpha[t + 1] = emissions[t] + self.before(self.alpha[t])
-        for t in reversed(range(frames)):
-            self.beta[t] = emissions[t] + self.after(self.beta[t + 1])
-        self.score = np.logaddexp(self.alpha[-1, n], self.alpha[-1, -1] if n else -np.inf)
+        other = self.labels[1:] != self.labels[:-1]
+        may_skip = np.concatenate([[False], other | (not problem.label_loop)])[:n]
+        self.skips = np.where(may_skip, 0, -np.inf)
+
+    def start(self, state: int) -> Any:
+        """All weight in one state."""
+        return np.where(np.arange(2 * self.n + 1) == state, 0, -np.inf)
+
+    def emissions(self, log_probs: Any, b: int, t: int) -> Any:
+        """The logarithm of the probability of each state's label."""
+        if not log_probs.shape[-1]:
+            return np.full(2 * self.n + 1, -np.inf)
+        return log_probs[t, b][self.columns]
 
     def before(self, row: Any) -> Any:
         """The sum over the states from which a way goes on to each."""
-        n = len(self.labels)
-        blanks, labels = row[: n + 1], row[n + 1 :]
+        blanks, labels = row[: self.n + 1], row[self.n + 1 :]
         earlier = np.concatenate([[-np.inf], labels])
-        ways = np.logaddexp(labels + self.loop, blanks[:n])
-        ways = np.logaddexp(ways, earlier[:n] + self.skips)
+        ways = np.logaddexp(labels + self.loop, blanks[: self.n])
+        ways = np.logaddexp(ways, earlier[: self.n] + self.skips)
         return np.concatenate([np.logaddexp(blanks, earlier), ways])
 
     def after(self, row: Any) -> Any:
         """The sum over the states to which a way goes on from each."""
-        n = len(self.labels)
-        blanks, labels = row[: n + 1], row[n + 1 :]
+        blanks, labels = row[: self.n + 1], row[self.n + 1 :]
         later = np.concatenate([labels + self.skips, [-np.inf]])
         ways = np.logaddexp(np.logaddexp(labels + self.loop, blanks[1:]), later[1:])
         return np.concatenate([np.logaddexp(blanks, np.append(labels, -np.inf)), ways])
 
 
-def _log_probs(problem: Problem, normalized: bool) -> tuple[Any, Any]:
-    x = problem.logits.astype(np.float64)
-    sums = np.zeros(x.shape[:2]) if normalized else log_sums(x)
-    return x - sums[..., None], sums
-
-
-def words(numbers: Any) -> Any:
-    """Doubles as two words each."""
-    numbers = np.ascontiguousarray(numbers, np.float64)
-    return numbers.view(np.int32).reshape(*numbers.shape, 2)
+def relative(row: Any) -> tuple[Any, float]:
+    """Weights relative to the largest, and its logarithm: what is near it loses no digits."""
+    top = float(row.max())
+    return (row, 0.0) if top == -np.inf else (row - top, top)
 
 
 def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any, ...]:
     """The losses, and what is kept."""
-    log_probs, sums = _log_probs(problem, normalized)
-    (steps, batch), n = problem.logits.shape[:2], problem.targets.shape[1]
+    x = problem.logits.astype(np.float64)
+    (steps, batch), n = x.shape[:2], problem.targets.shape[1]
+    sums = np.zeros((steps, batch)) if normalized else log_sums(x)
     shape = ((steps + BLOCK - 1) // BLOCK, batch, 2 * n + 1)
-    alphas, betas, scores = np.zeros(shape), np.zeros(shape), np.zeros(batch)
+    kept = Kept(sums, np.zeros(shape), np.zeros(shape), np.zeros(batch))
+    log_probs = x - sums[..., None]
     for b in range(batch):
-        rows, frames = Rows(problem, log_probs, b), problem.frames(b)
-        for k in range((frames + BLOCK - 1) // BLOCK):
-            states = rows.alpha.shape[1]
-            alphas[k, b, :states] = rows.alpha[k * BLOCK]
-            betas[k, b, :states] = rows.beta[min((k + 1) * BLOCK, frames)]
-        scores[b] = rows.score
-    loss = np.where((scores == -np.inf) & zero_infinity, 0, 0 - scores)
-    return loss, words(sums), words(alphas), words(betas), words(scores)
+        ways = Ways(problem, b)
+        sums[ways.frames :, b] = 0
+        row, score = ways.start(0), 0.0
+        for t in range(ways.frames):
+            row, top = relative(row)
+            score += top
+            if t % BLOCK == 0:
+                kept.alphas[t // BLOCK, b, : len(row)] = row
+            row = ways.before(row) + ways.emissions(log_probs, b, t)
+        kept.scores[b] = score + np.logaddexp(row[ways.n], row[-1] if ways.n else -np.inf)
+        row = ways.start(ways.n)
+        for t in reversed(range(ways.frames)):
+            row, _ = relative(row)
+            if t == ways.frames - 1 or (t + 1) % BLOCK == 0:
+                kept.betas[t // BLOCK, b, : len(row)] = row
+            row = ways.after(row) + ways.emissions(log_probs, b, t)
+    loss = np.where((kept.scores == -np.inf) & zero_infinity, 0, 0 - kept.scores)
+    return loss, *(parts(numbers) for numbers in kept)
 
 
-def gradient(problem: Problem, normalized: bool) -> Any:
-    """The gradients of the losses."""
-    log_probs, _ = _log_probs(problem, normalized)
-    found = np.zeros(problem.logits.shape) if normalized else np.exp(log_probs)
-    for b in range(problem.logits.shape[1]):
-        rows, frames = Rows(problem, log_probs, b), problem.frames(b)
-        found[frames:, b] = 0
-        if not rows.score > -np.inf:  # NaN, or impossible
-            found[:frames, b] = np.nan if np.isnan(rows.score) else 0
+def gradient(problem: Problem, kept: Kept, normalized: bool) -> Any:
+    """The gradients of the losses, block by block from the rows that are kept at both ends."""
+    x = problem.logits.astype(np.float64)
+    log_probs = x - kept.log_sums[..., None]
+    found = np.zeros(x.shape) if normalized else np.exp(log_probs)
+    for b in range(x.shape[1]):
+        ways, score = Ways(problem, b), kept.scores[b]
+        found[ways.frames :, b] = 0
+        if not score > -np.inf:  # NaN, or impossible
+            found[: ways.frames, b] = np.nan if np.isnan(score) else 0
             continue
-        for t in range(frames):
-            occupied = np.exp(rows.alpha[t + 1] + rows.after(rows.beta[t + 1]) - rows.score)
-            n = len(rows.labels)
-            found[t, b, problem.blank] -= occupied[: n + 1].sum()
-            np.subtract.at(found[t, b], rows.labels.astype(np.int64), occupied[n + 1 :])
+        for first in range(0, ways.frames, BLOCK):
+            times = range(first, min(first + BLOCK, ways.frames))
+            alpha = [kept.alphas[first // BLOCK, b, : 2 * ways.n + 1]]
+            for t in times:
+                row = ways.before(alpha[-1]) + ways.emissions(log_probs, b, t)
+                alpha.append(relative(row)[0])
+            beta = kept.betas[first // BLOCK, b, : 2 * ways.n + 1]
+            for t in reversed(times):
+                through = alpha[t - first + 1] + ways.after(beta)
+                occupied = np.exp(through - np.logaddexp.reduce(through))
+                np.subtract.at(found[t, b], ways.columns, occupied)
+                beta = relative(ways.after(beta) + ways.emissions(log_probs, b, t))[0]
     return found
 
 

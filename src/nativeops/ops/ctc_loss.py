@@ -5,18 +5,18 @@ from typing import Annotated, Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float, Int, Int32, Kept, op
+from nativeops.declare import Array, AtLeast, Float, Float32, Int, Int32, Kept, op
 from nativeops.ops import _ctc
 
 
 class CtcLosses(NamedTuple, Generic[Array]):
-    """The losses, and what the gradient needs: numbers in double precision, two words each."""
+    """The losses, and what the gradient needs: doubles as sums of three floats, hence the 3."""
 
     loss: Float[Array, "b"]
-    log_sums: Kept[Int32[Array, "t b 2"]]
-    alphas: Kept[Int32[Array, "(t+15)//16 b 2*s+1 2"]]
-    betas: Kept[Int32[Array, "(t+15)//16 b 2*s+1 2"]]
-    scores: Kept[Int32[Array, "b 2"]]
+    log_sums: Kept[Float32[Array, "t b 3"]]
+    alphas: Kept[Float32[Array, "(t+15)//16 b 2*s+1 3"]]
+    betas: Kept[Float32[Array, "(t+15)//16 b 2*s+1 3"]]
+    scores: Kept[Float32[Array, "b 3"]]
 
 
 @op(kernel="ctc_loss.h", independent="b")
@@ -55,7 +55,7 @@ def ctc_losses(
     Gradient: for ``logits``, in one more pass over them: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
         with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
     Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too
-        long. Memory: t·b·(s + 1) numbers while it runs; (s/2 + 1/4 + 2)·t·b more are kept where a
+        long. Memory: t·b·(s + 1) numbers while it runs; (0.75·s + 3)·t·b more are kept where a
         gradient is needed.
     Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits), .., reduction="none")``,
         ``optax.ctc_loss``, both with ``label_loop``.
@@ -75,10 +75,10 @@ def ctc_losses(
 def ctc_losses_grad(
     logits: Float[Array, "t b c"],
     targets: Int[Array, "b s"],
-    log_sums: Int32[Array, "t b 2"],
-    alphas: Int32[Array, "(t+15)//16 b 2*s+1 2"],
-    betas: Int32[Array, "(t+15)//16 b 2*s+1 2"],
-    scores: Int32[Array, "b 2"],
+    log_sums: Float32[Array, "t b 3"],
+    alphas: Float32[Array, "(t+15)//16 b 2*s+1 3"],
+    betas: Float32[Array, "(t+15)//16 b 2*s+1 3"],
+    scores: Float32[Array, "b 3"],
     d_loss: Float[Array, "b"],
     input_lengths: Int32[Array, "b"] | None = None,
     target_lengths: Int32[Array, "b"] | None = None,
@@ -97,9 +97,10 @@ def ctc_losses_grad(
     Args:
         logits: As given to `ctc_losses`, as the others that are named as there.
         targets: The labels.
-        log_sums: ``log Σ_c exp(logits)``; zeros with ``normalized``.
-        alphas: ``log α`` before each 16th frame. All these numbers are doubles, in two words each.
-        betas: ``log β`` after each 16 frames, or at the end.
+        log_sums: ``log Σ_c exp(logits)``; zeros with ``normalized`` and beyond a length. This and
+            the next three are doubles, each as the sum of three floats.
+        alphas: ``log α`` before each 16th frame, relative to its largest state.
+        betas: ``log β`` after each 16 frames or the last, likewise.
         scores: ``-loss`` of each sequence.
         d_loss: The gradient that arrives at the losses.
         input_lengths: The number of frames of each sequence; all if left away.
@@ -122,7 +123,8 @@ def ctc_losses_grad(
     array([[ 0.    , -0.3333,  0.3333]])
     """
     problem = _ctc.Problem(logits, targets, input_lengths, target_lengths, blank, label_loop)
-    return _ctc.gradient(problem, normalized) * d_loss[:, None]
+    kept = _ctc.Kept(*(_ctc.joined(parts) for parts in (log_sums, alphas, betas, scores)))
+    return _ctc.gradient(problem, kept, normalized) * d_loss[:, None]
 
 
 @ctc_losses.gradient

@@ -91,27 +91,34 @@ class CtcStates {
     loop ? back<true>(from, to, y, each) : back<false>(from, to, y, each);
   }
 
-  // Writes a row as logarithms and makes it relative to its largest weight; see ctc::Walk.
-  double keep(CtcRow<A> row, View<int32_t, 2> to, double base) const {
-    if (to) write_logs(row, to, base);
+  // Makes a row relative to its largest weight; see ctc::Walk.
+  double lower(CtcRow<A> row) const {
     A top = lowest<A>();
-    for (int64_t i = 0; i <= n; ++i) top = max_or_nan(top, row.blank_e[i]);
-    for (int64_t i = 0; i < n; ++i) top = max_or_nan(top, row.label_e[i]);
-    if (!is_finite(top)) return base;
+    for (int64_t i = 0; i < width; ++i) {
+      top = max_or_nan(top, max_or_nan(row.blank_e[i], row.label_e[i]));
+    }
+    if (!is_finite(top)) return 0;
     for (int64_t i = 0; i < width; ++i) row.blank_e[i] -= top, row.label_e[i] -= top;
-    return base + log_of(Wide<A>{A(1), top});
+    return log_of(Wide<A>{A(1), top});
   }
 
-  // Such a row again, relative to its largest weight.
-  [[gnu::flatten]] void take(View<const int32_t, 2> from, CtcRow<A> row) const {
+  // Writes a row as logarithms relative to the largest, and zeros behind it.
+  [[gnu::flatten]] void keep(CtcRow<A> row, View<float, 2> to) const {
+    double *log = kept_.data(), top = lowest<double>();
+    for (int64_t i = 0; i <= n; ++i) log[i] = log_of(row.blank(i));
+    for (int64_t i = 0; i < n; ++i) log[n + 1 + i] = log_of(row.label(i));
+    for (int64_t s = 0; s <= 2 * n; ++s) top = max_or_nan(top, log[s]);
+    if (top == lowest<double>()) top = 0;
+    for (int64_t s = 0; s <= 2 * n; ++s) ctc::set(to, log[s] - top, s);
+    for (int64_t s = 2 * n + 1; s < to.size(0); ++s) ctc::set(to, 0.0, s);
+  }
+
+  // Such a row again.
+  [[gnu::flatten]] void take(View<const float, 2> from, CtcRow<A> row) const {
     double* log = kept_.data();
-    double top = lowest<double>();
-    for (int64_t s = 0; s <= 2 * n; ++s) {
-      log[s] = ctc::get(from, s);
-      top = std::max(top, log[s]);
-    }
-    for (int64_t i = 0; i <= n; ++i) row.set_blank(i, wide_of_log<A>(log[i] - top));
-    for (int64_t i = 0; i < n; ++i) row.set_label(i, wide_of_log<A>(log[n + 1 + i] - top));
+    for (int64_t s = 0; s <= 2 * n; ++s) log[s] = ctc::get(from, s);
+    for (int64_t i = 0; i <= n; ++i) row.set_blank(i, wide_of_log<A>(log[i]));
+    for (int64_t i = 0; i < n; ++i) row.set_label(i, wide_of_log<A>(log[n + 1 + i]));
   }
 
  private:
@@ -124,13 +131,6 @@ class CtcStates {
     for (A* e : {row.blank_e, row.label_e}) {
       std::fill(e - kLanes, e + width + kLanes, lowest<A>());
     }
-  }
-
-  [[gnu::flatten]] void write_logs(CtcRow<A> row, View<int32_t, 2> to, double base) const {
-    double* log = kept_.data();
-    for (int64_t i = 0; i <= n; ++i) log[i] = base + log_of(row.blank(i));
-    for (int64_t i = 0; i < n; ++i) log[n + 1 + i] = base + log_of(row.label(i));
-    for (int64_t s = 0; s <= 2 * n; ++s) ctc::set(to, log[s], s);
   }
 
   template <bool kLoop>

@@ -50,7 +50,7 @@ class CtcFrames {
  public:
   const ctc::Problem<T, I>& problem;
 
-  CtcFrames(Device& dev, const ctc::Problem<T, I>& problem, Out<int32_t, 3> log_sums)
+  CtcFrames(Device& dev, const ctc::Problem<T, I>& problem, Out<float, 3> log_sums)
       : problem(problem),
         width_(problem.targets.size(1) + 1),
         log_probs_(dev.workspace<A>(problem.logits.size(0) * problem.logits.size(1) * width_)) {
@@ -75,14 +75,17 @@ class CtcFrames {
   }
 
  private:
-  void take(const CtcClasses<T>& classes, int64_t t, int64_t b, Out<int32_t, 3> log_sums) const {
+  void take(const CtcClasses<T>& classes, int64_t t, int64_t b, Out<float, 3> log_sums) const {
     A* to = const_cast<A*>(at(t, b));
-    if (t >= problem.frames(b)) return;
+    if (t >= problem.frames(b)) {
+      if (log_sums) ctc::set(log_sums, 0.0, t, b);
+      return;
+    }
     const int64_t n = problem.labels(b);
-    if (problem.classes() == 0) return std::fill(to, to + n + 1, lowest<A>());
-    const T* x = classes.at(t, b);
+    const T* x = problem.classes() > 0 ? classes.at(t, b) : nullptr;
     const double sum = problem.normalized ? 0 : log_sum(x, problem.classes());
     if (log_sums) ctc::set(log_sums, sum, t, b);
+    if (problem.classes() == 0) return std::fill(to, to + n + 1, lowest<A>());
     const ctc::Split<A> split(sum);
     to[0] = split.from(A(x[problem.blank]));
     const I* label = &problem.targets(b, 0);
@@ -94,35 +97,44 @@ class CtcFrames {
   Workspace<A> log_probs_;
 };
 
+// Zeros where a sequence has no frames.
+inline void keep_nothing(Out<float, 4> kept, int64_t frames, int64_t b) {
+  for (int64_t k = ceil_div(frames, ctc::kBlock); k < kept.size(0); ++k) {
+    for (int64_t s = 0; s < kept.size(2); ++s) ctc::set(kept, 0.0, k, b, s);
+  }
+}
+
 // alpha[t,s] = y[t,s] · Σ alpha[t-1,s'] over s' before s; returns log p of the whole.
 template <class A, class Frames>
 double walk_forth(const CtcStates<A>& states, const Frames& frames, int64_t b,
-                  Out<int32_t, 4> kept) {
+                  Out<float, 4> kept) {
   const int64_t last = frames.problem.frames(b), n = states.n;
   double base = 0;
   states.start(states.row(0), 0);
   for (int64_t t = 0; t < last; ++t) {
     const auto from = states.row(t % 2);
     if (t % ctc::kBlock == 0) {
-      const auto to = kept ? at(at(kept, t / ctc::kBlock), b) : View<int32_t, 2>{};
-      base = states.keep(from, to, base);
+      base += states.lower(from);
+      if (kept) states.keep(from, at(at(kept, t / ctc::kBlock), b));
     }
     states.forth(from, states.row(1 - t % 2), states.frame(0, frames.at(t, b)));
   }
+  if (kept) keep_nothing(kept, last, b);
   const auto end = states.row(last % 2);
   return base + log_of(end.blank(n) + end.label(n - 1));
 }
 
 // beta[t,s] = y[t,s] · Σ beta[t+1,s'] over s' after s
 template <class A, class Frames>
-void walk_back(const CtcStates<A>& states, const Frames& frames, int64_t b, Out<int32_t, 4> kept) {
+void walk_back(const CtcStates<A>& states, const Frames& frames, int64_t b, Out<float, 4> kept) {
   const int64_t last = frames.problem.frames(b);
-  double base = 0;
+  keep_nothing(kept, last, b);
   states.start(states.row(last % 2), states.n);
   for (int64_t t = last - 1; t >= 0; --t) {
     const auto from = states.row(1 - t % 2);
     if (t == last - 1 || (t + 1) % ctc::kBlock == 0) {
-      base = states.keep(from, at(at(kept, t / ctc::kBlock), b), base);
+      states.lower(from);
+      states.keep(from, at(at(kept, t / ctc::kBlock), b));
     }
     states.back(from, states.row(t % 2), states.frame(0, frames.at(t, b)),
                 [](int64_t, Wide<A>, Wide<A>) {});

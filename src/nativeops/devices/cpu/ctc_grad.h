@@ -13,7 +13,7 @@ class CtcGradient {
   static constexpr int64_t kBlock = ctc::kBlock;
 
  public:
-  CtcGradient(Device& dev, const ctc::Problem<T, I>& problem, In<int32_t, 3> log_sums,
+  CtcGradient(Device& dev, const ctc::Problem<T, I>& problem, In<float, 3> log_sums,
               Out<T, 3> d_logits)
       : problem_(problem),
         log_sums_(log_sums),
@@ -136,7 +136,7 @@ class CtcGradient {
   }
 
   const ctc::Problem<T, I>& problem_;
-  In<int32_t, 3> log_sums_;
+  In<float, 3> log_sums_;
   Out<T, 3> d_logits_;
   CtcClasses<T> classes_;
   CtcStates<A> states_;
