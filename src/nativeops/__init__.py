@@ -4,6 +4,7 @@
 from nativeops import frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
+from nativeops.layers.ctc import ctc_loss
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.chunk import chunk, chunk_view, unchunk
@@ -43,6 +44,7 @@ __all__ = [
     "cross_entropy_softmax_and_gradient_sparse",
     "ctc_fsa",
     "ctc_fsa_packed",
+    "ctc_loss",
     "dropout",
     "edit_alignment",
     "edit_distance",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drop-ins for `torch.nn.RNN`, `torch.nn.GRU` and `torch.nn.LSTM`.
+"""Drop-ins for `torch.nn.RNN`, `torch.nn.GRU` and `torch.nn.LSTM`; and for `torch.nn.CTCLoss`.
 
 Arguments, parameters with their names and initial values, `state_dict` (either layer loads the
 other's), forward method, checks and their texts are PyTorch's own; only the computation is this
@@ -27,6 +27,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from nativeops.errors import message
 from nativeops.layers import stack
+from nativeops.layers.torch_ctc import CTCLoss as CTCLoss
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer

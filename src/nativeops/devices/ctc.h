@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// The states of CTC and the ways through them, as ops/ctc_loss.h walks them on every device.
+//
+// A target of n labels has 2n + 1 states: state i <= n is the blank before label i, state n + 1 + i
+// is label i. A way begins in blank 0 or label 0, goes on as `before` says, and ends in blank n or
+// label n - 1. So that neither end is special, it comes from blank 0 before the first frame, and
+// goes to blank n after the last.
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "nativeops/devices/kernel.h"
+#include "nativeops/devices/wide.h"
+
+namespace nativeops::ctc {
+
+constexpr int64_t kBlock = 16;  // frames from one state that is kept to the next, as in ctc_loss.py
+
+// Numbers in double precision are kept as sums of three floats, since not every framework has such
+// arrays, and half precision would not do.
+template <class... Index>
+HOST_DEVICE double get(const View<const float, sizeof...(Index) + 1>& parts, Index... index) {
+  return static_cast<double>(parts(index..., 0)) + static_cast<double>(parts(index..., 1)) +
+         static_cast<double>(parts(index..., 2));
+}
+template <class... Index>
+HOST_DEVICE void set(const View<float, sizeof...(Index) + 1>& parts, double value, Index... index) {
+  const float high = static_cast<float>(value);
+  const double left = is_finite(high) ? value - static_cast<double>(high) : 0;
+  const float middle = static_cast<float>(left);
+  parts(index..., 0) = high;
+  parts(index..., 1) = middle;
+  parts(index..., 2) = static_cast<float>(left - static_cast<double>(middle));
+}
+
+// A double as two numbers: what is subtracted from it one after the other loses no digits.
+template <class A>
+struct Split {
+  A high, low;
+  HOST_DEVICE explicit Split(double value)
+      : high(static_cast<A>(value)), low(static_cast<A>(value - static_cast<double>(high))) {
+    if (!is_finite(high)) low = 0;
+  }
+  HOST_DEVICE A from(A value) const { return (value - high) - low; }
+};
+
+// What the op gets.
+template <class T, class I>
+struct Problem {
+  In<T, 3> logits;   // t b c
+  In<I, 2> targets;  // b s
+  In<int32_t, 1> input_lengths, target_lengths;
+  int64_t blank;
+  bool normalized, label_loop;
+
+  HOST_DEVICE static int64_t within(int64_t value, int64_t most) {
+    return max2<int64_t>(0, min2(value, most));
+  }
+  HOST_DEVICE int64_t classes() const { return logits.size(2); }
+  HOST_DEVICE int64_t most_states() const { return 2 * targets.size(1) + 1; }
+  HOST_DEVICE int64_t frames(int64_t b) const {
+    const int64_t most = logits.size(0);
+    return input_lengths ? within(input_lengths(b), most) : most;
+  }
+  HOST_DEVICE int64_t labels(int64_t b) const {
+    const int64_t most = targets.size(1);
+    return target_lengths ? within(target_lengths(b), most) : most;
+  }
+  HOST_DEVICE int64_t label(int64_t b, int64_t i) const {
+    return within(static_cast<int64_t>(targets(b, i)), classes() - 1);
+  }
+  // Whether label i may follow label i - 1 without a blank between them.
+  HOST_DEVICE bool skips(int64_t b, int64_t i) const {
+    return i > 0 && (!label_loop || targets(b, i) != targets(b, i - 1));
+  }
+
+  // Values are refused here where memory can be read, and kept within bounds elsewhere.
+  void check() const;
+};
+
+inline void refuse(const std::string& what, int64_t value, const std::string& must) {
+  throw std::runtime_error("`" + what + "` is " + std::to_string(value) + ", but must be " + must +
+                           ".");
+}
+
+inline void check_length(const char* name, In<int32_t, 1> lengths, int64_t b, int64_t most,
+                         const char* of) {
+  if (lengths && (lengths(b) < 0 || lengths(b) > most)) {
+    const std::string place = std::string(name) + "[" + std::to_string(b) + "]";
+    refuse(place, lengths(b), "from 0 to " + std::to_string(most) + ", the " + of);
+  }
+}
+
+template <class T, class I>
+void Problem<T, I>::check() const {
+  const int64_t n = classes();
+  const std::string range = "from 0 to " + std::to_string(n - 1) + ", the classes of `logits`";
+  if (n > 0 && (blank < 0 || blank >= n)) refuse("blank", blank, range);
+#if !defined(__CUDACC__)
+  for (int64_t b = 0; b < logits.size(1); ++b) {
+    check_length("input_lengths", input_lengths, b, logits.size(0), "frames of `logits`");
+    check_length("target_lengths", target_lengths, b, targets.size(1), "labels of `targets`");
+    for (int64_t i = 0; i < labels(b); ++i) {
+      const int64_t label = static_cast<int64_t>(targets(b, i));
+      if (label >= 0 && label < n && label != blank) continue;
+      const std::string place = "targets[" + std::to_string(b) + ", " + std::to_string(i) + "]";
+      refuse(place, label, label == blank ? "another label than `blank`" : range);
+    }
+  }
+#endif
+}
+
+// log_sums[t,b] = log Σ_c exp(logits[t,b,c]); 0 of a frame without any probability, beyond a length,
+// and where the logits are logarithms of probabilities already.
+template <class A, class T, class I>
+void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sums) {
+  const auto x = problem.logits;
+  const int64_t batch = x.size(1), n = x.size(2);
+  for_each_item(dev, x.size(0) * batch, [=] KERNEL(Team team, int64_t item) {
+    const int64_t t = item / batch, b = item % batch;
+    double log_sum = 0;
+    if (!problem.normalized && t < problem.frames(b)) {
+      const A most = team.max(0, n, [=](int64_t c) { return A(x(t, b, c)); });
+      const A sum = team.sum(0, n, [=](int64_t c) { return exp(A(x(t, b, c)) - most); });
+      log_sum = static_cast<double>(most) + log(static_cast<double>(sum));
+      if (most == lowest<A>()) log_sum = 0;
+    }
+    if (team.rank() == 0) set(log_sums, log_sum, t, b);
+  });
+}
+
+// One sequence, walked by a team. A row of weights, one for each state, is a view [2, states] of
+// their parts m and e.
+template <class T, class I>
+struct Walk {
+  using A = Accum<T>;
+  using Row = View<A, 2>;
+
+  Problem<T, I> problem;
+  int64_t b;
+  In<float, 3> log_sums;
+
+  KERNEL int64_t n() const { return problem.labels(b); }
+  KERNEL int64_t states() const { return 2 * n() + 1; }
+  KERNEL static Wide<A> weight(Row row, int64_t s) { return {row(0, s), row(1, s)}; }
+  KERNEL static void set_weight(Row row, int64_t s, Wide<A> weight) {
+    row(0, s) = weight.m;
+    row(1, s) = weight.e;
+  }
+  KERNEL int64_t label_of(int64_t s) const {
+    return s <= n() ? problem.blank : problem.label(b, s - n() - 1);
+  }
+
+  // y[t,s]: the probability of the state's label.
+  KERNEL Wide<A> emission(int64_t t, int64_t s) const {
+    if (problem.classes() == 0) return wide_zero<A>();
+    const Split<A> log_sum(get(log_sums, t, b));
+    return wide_exp(log_sum.from(A(problem.logits(t, b, label_of(s)))));
+  }
+
+  // Σ row[s'] over all states s' from which a way goes on to s.
+  KERNEL Wide<A> before(Row row, int64_t s) const {
+    const int64_t i = s <= n() ? s : s - n() - 1;
+    const auto none = wide_zero<A>();
+    const auto label_before = i > 0 ? weight(row, n() + i) : none;
+    if (s <= n()) return weight(row, s) + label_before;
+    return sum(problem.label_loop ? weight(row, s) : none, weight(row, i),
+               problem.skips(b, i) ? label_before : none);
+  }
+
+  // Σ row[s'] over all states s' to which a way goes on from s.
+  KERNEL Wide<A> after(Row row, int64_t s) const {
+    const int64_t i = s <= n() ? s : s - n() - 1;
+    const auto none = wide_zero<A>();
+    if (s <= n()) return weight(row, s) + (i < n() ? weight(row, n() + 1 + i) : none);
+    const bool skips = i + 1 < n() && problem.skips(b, i + 1);
+    return sum(problem.label_loop ? weight(row, s) : none, weight(row, i + 1),
+               skips ? weight(row, s + 1) : none);
+  }
+
+  KERNEL void start(Team team, Row row, int64_t at) const {
+    team.each(0, states(), [=](int64_t s) {
+      set_weight(row, s, s == at ? wide_one<A>() : wide_zero<A>());
+    });
+    team.sync();
+  }
+
+  // Writes a row as logarithms relative to the largest, and zeros behind it.
+  KERNEL void keep(Team team, Row row, Out<float, 4> kept, int64_t block) const {
+    const int64_t item = b, count = states();
+    const double largest = team.max(0, count, [=](int64_t s) { return log_of(weight(row, s)); });
+    const double top = largest == -Extreme<double>::highest ? 0 : largest;
+    team.each(0, problem.most_states(), [=](int64_t s) {
+      set(kept, s < count ? log_of(weight(row, s)) - top : 0, block, item, s);
+    });
+  }
+  KERNEL void keep_nothing(Team team, Out<float, 4> kept) const {
+    const int64_t item = b;
+    for (int64_t k = (problem.frames(b) + kBlock - 1) / kBlock; k < kept.size(0); ++k) {
+      team.each(0, problem.most_states(), [=](int64_t s) { set(kept, 0, k, item, s); });
+    }
+  }
+
+  // Makes a row relative to its largest weight, so that exponents are exact in any number of
+  // frames, and returns the logarithm of that.
+  KERNEL double lower(Team team, Row row) const {
+    const A top = team.max(0, states(), [=](int64_t s) { return row(1, s); });
+    if (!is_finite(top)) return 0;
+    team.each(0, states(), [=](int64_t s) { row(1, s) -= top; });
+    team.sync();
+    return log_of(Wide<A>{A(1), top});
+  }
+
+  // alpha[t,s] = y[t,s] · Σ alpha[t-1,s'] over s' before s; returns log p of the whole.
+  KERNEL double forth(Team team, View<A, 3> rows, Out<float, 4> kept) const {
+    const int64_t last = problem.frames(b);
+    const Walk walk = *this;
+    double base = 0;
+    start(team, at(rows, 0), 0);
+    for (int64_t t = 0; t < last; ++t) {
+      const Row from = at(rows, t % 2), to = at(rows, 1 - t % 2);
+      if (t % kBlock == 0) base += lower(team, from);
+      if (kept && t % kBlock == 0) keep(team, from, kept, t / kBlock);
+      team.each(0, states(), [=](int64_t s) {
+        set_weight(to, s, walk.before(from, s) * walk.emission(t, s));
+      });
+      team.sync();
+    }
+    if (kept) keep_nothing(team, kept);
+    const Row end = at(rows, last % 2);
+    const auto blank = weight(end, n()), label = n() > 0 ? weight(end, 2 * n()) : wide_zero<A>();
+    return base + log_of(blank + label);
+  }
+
+  // beta[t,s] = y[t,s] · Σ beta[t+1,s'] over s' after s
+  KERNEL void back(Team team, View<A, 3> rows, Out<float, 4> kept) const {
+    const int64_t last = problem.frames(b);
+    const Walk walk = *this;
+    keep_nothing(team, kept);
+    start(team, at(rows, last % 2), n());
+    for (int64_t t = last - 1; t >= 0; --t) {
+      const Row from = at(rows, 1 - t % 2), to = at(rows, t % 2);
+      if (t == last - 1 || (t + 1) % kBlock == 0) {
+        lower(team, from);
+        keep(team, from, kept, t / kBlock);
+      }
+      team.each(0, states(), [=](int64_t s) {
+        set_weight(to, s, walk.after(from, s) * walk.emission(t, s));
+      });
+      team.sync();
+    }
+  }
+};
+
+}  // namespace nativeops::ctc

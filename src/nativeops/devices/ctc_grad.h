@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of CTC, kBlock frames at a time, as ops/ctc_loss.h computes it on every device: from
+// the kept weights at both ends of the frames, those between are computed again. So all blocks of
+// all sequences run at once, and next to nothing is kept.
+#pragma once
+#include "nativeops/devices/ctc.h"
+
+namespace nativeops::ctc {
+
+template <class T, class I>
+struct Gradient {
+  using A = Accum<T>;
+  using Row = View<A, 2>;
+
+  Walk<T, I> walk;
+  int64_t block;
+  A* memory;  // [kBlock + 1] rows of alpha, two of beta, and what follows
+  Out<T, 3> d_logits;
+  A d_loss;
+
+  KERNEL int64_t first() const { return block * kBlock; }
+  KERNEL int64_t end() const {  // of the frames that the sequence has
+    return max2(first(), min2(first() + kBlock, walk.problem.frames(walk.b)));
+  }
+  KERNEL Row row(int64_t i) const {
+    const int64_t states = walk.problem.most_states();
+    return dense(memory + i * 2 * states, 2, states);
+  }
+  KERNEL Row alpha(int64_t t) const { return row(t - first() + 1); }
+  KERNEL Row beta(int64_t t) const { return row(kBlock + 1 + t % 2); }
+  KERNEL View<A, 1> more(int64_t i) const {  // of as many numbers as there are states
+    const int64_t states = walk.problem.most_states();
+    return dense(memory + (2 * (kBlock + 3) + i) * states, states);
+  }
+  KERNEL View<A, 1> occupied() const { return more(0); }  // p(s at t)
+  // The next label of the target that is the same; n if there is none, -1 where one is before it.
+  KERNEL View<A, 1> same() const { return more(1); }
+
+  KERNEL void run(Team team, In<float, 4> alphas, In<float, 4> betas, double score) const {
+    const Gradient self = *this;
+    const int64_t most = min2(first() + kBlock, d_logits.size(0)), b = walk.b;
+    const bool possible = score > -Extreme<double>::highest;
+    const bool none = !possible || end() == first();
+    for (int64_t t = none ? first() : end(); t < most; ++t) {  // NaN of NaN, else 0
+      const A value = t < end() && score != score ? A(score) : A(0);
+      team.each(0, d_logits.size(2), [=](int64_t c) { self.d_logits(t, b, c) = T(value); });
+    }
+    if (none) return;
+    take(team, alpha(first() - 1), alphas);
+    take(team, beta(end()), betas);
+    link(team);
+    team.sync();
+    walk_forth(team);
+    const Wide<A> all = total(team);
+    for (int64_t t = end() - 1; t >= first(); --t) step(team, t, all);
+  }
+
+  KERNEL void take(Team team, Row to, In<float, 4> kept) const {
+    const int64_t b = walk.b, k = block;
+    team.each(0, walk.states(), [=](int64_t s) {
+      Walk<T, I>::set_weight(to, s, wide_of_log<A>(get(kept, k, b, s)));
+    });
+  }
+
+  KERNEL void link(Team team) const {
+    const Gradient self = *this;
+    const int64_t n = walk.n(), b = walk.b;
+    team.each(0, n, [=](int64_t i) {
+      const int64_t label = self.walk.problem.label(b, i);
+      int64_t next = i + 1, before = 0;
+      while (next < n && self.walk.problem.label(b, next) != label) ++next;
+      while (self.walk.problem.label(b, before) != label) ++before;
+      self.same()(i) = before < i ? A(-1) : A(next);
+      self.following()(i) = A(next);
+    });
+  }
+  KERNEL View<A, 1> following() const {
+    auto view = more(1);
+    view.data += walk.problem.targets.size(1);
+    return view;
+  }
+
+  KERNEL void walk_forth(Team team) const {
+    const Gradient self = *this;
+    for (int64_t t = first(); t < end(); ++t) {
+      team.each(0, walk.states(), [=](int64_t s) {
+        const auto ways = self.walk.before(self.alpha(t - 1), s);
+        Walk<T, I>::set_weight(self.alpha(t), s, ways * self.walk.emission(t, s));
+      });
+      team.sync();
+    }
+  }
+
+  // alpha[t,s] · Σ beta[t+1,s'] over s' after s
+  KERNEL Wide<A> through(int64_t t, int64_t s) const {
+    return Walk<T, I>::weight(alpha(t), s) * walk.after(beta(t + 1), s);
+  }
+
+  // Their sum over all states: the same in all frames, but for rounding.
+  KERNEL Wide<A> total(Team team) const {
+    const Gradient self = *this;
+    const int64_t t = end() - 1;
+    const A e = team.max(0, walk.states(), [=](int64_t s) { return self.through(t, s).e; });
+    const A m = team.sum(0, walk.states(), [=](int64_t s) {
+      const Wide<A> own = self.through(t, s);
+      return own.m * scale_of(own.e - e);
+    });
+    return {m, e};
+  }
+
+  KERNEL void step(Team team, int64_t t, Wide<A> all) const {
+    const Gradient self = *this;
+    team.each(0, walk.states(), [=](int64_t s) {
+      self.occupied()(s) = ratio(self.through(t, s), all);
+      const auto ways = self.walk.after(self.beta(t + 1), s);
+      Walk<T, I>::set_weight(self.beta(t), s, ways * self.walk.emission(t, s));
+    });
+    write(team, t);
+  }
+
+  KERNEL void write(Team team, int64_t t) const {
+    const Gradient self = *this;
+    const int64_t b = walk.b, n = walk.n(), blank = walk.problem.blank;
+    const A blanks =
+        team.sum(0, n + 1, [=](int64_t s) { return self.occupied()(s); });
+    team.each(0, d_logits.size(2), [=](int64_t c) {
+      self.d_logits(t, b, c) = T(self.d_loss * (self.softmax(t, c) - (c == blank ? blanks : A(0))));
+    });
+    team.sync();
+    team.each(0, n, [=](int64_t first) {
+      if (self.same()(first) < 0) return;
+      const int64_t c = self.walk.problem.label(b, first);
+      A sum = 0;
+      for (int64_t i = first; i < n; i = static_cast<int64_t>(self.following()(i))) {
+        sum += self.occupied()(n + 1 + i);
+      }
+      self.d_logits(t, b, c) = T(self.d_loss * (self.softmax(t, c) - sum));
+    });
+    team.sync();
+  }
+
+  // What the gradient of log_sums adds: none where the logits are logarithms of probabilities.
+  KERNEL A softmax(int64_t t, int64_t c) const {
+    if (walk.problem.normalized) return A(0);
+    const Split<A> log_sum(get(walk.log_sums, t, walk.b));
+    return exp(log_sum.from(A(walk.problem.logits(t, walk.b, c))));
+  }
+};
+
+}  // namespace nativeops::ctc

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CTC in any framework: the loss with its conventions, and the best path."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from nativeops.declare import Array
+from nativeops.errors import ArgumentError, RangeError, ShapeError, message
+from nativeops.layers._arrays import integers, known, namespace
+from nativeops.ops.ctc_loss import ctc_losses
+
+Lengths = Array | Sequence[int] | None
+Reduction = Literal["none", "sum", "mean"]
+
+
+def ctc_loss(
+    logits: Array,
+    targets: Array,
+    input_lengths: Lengths[Array] = None,
+    target_lengths: Lengths[Array] = None,
+    *,
+    blank: int = 0,
+    reduction: Reduction = "mean",
+    normalized: bool = False,
+    label_loop: bool = True,
+    zero_infinity: bool = False,
+) -> Array:
+    """Connectionist temporal classification: how improbable the targets are.
+
+    The loss of a sequence is ``-log Σ_w Π_t p[t, b, w[t]]`` over all ways ``w`` of one class for
+    each frame that say the target: those that become it when repeats are merged and then blanks
+    removed. ``p = softmax(logits)`` over the classes.
+
+    Args:
+        logits: Un-normalised ``[t, b, c]``, in any strides: ``[b, t, c]`` with its first two axes
+            swapped is not copied.
+        targets: Labels ``int[b, s]``, or of all sequences one behind the other ``int[Σ s]``; from
+            0 to ``c - 1`` without ``blank``.
+        input_lengths: The number of frames of each sequence, as an array or a list, from 0 to
+            ``t``; ``t`` if left away.
+        target_lengths: The number of labels of each, likewise; needed for targets one behind the
+            other. JAX must know these where it compiles: there a list.
+        blank: The class that says nothing.
+        reduction: ``"none"``: the losses ``[b]``; ``"sum"``: their sum; ``"mean"``: the mean of
+            each divided by its number of labels (by 1 if it has none).
+        normalized: ``logits`` are logarithms of probabilities already.
+        label_loop: Whether repeats are merged. Without, each label takes exactly one frame (RNA).
+        zero_infinity: 0 instead of infinity where no way says the target.
+
+    Raises: ``ShapeError`` for arrays that do not fit; ``RangeError`` for a label or a length out of
+        its range, on a GPU only for ``blank``: there labels and lengths are kept within bounds.
+    NaN: stays in its own sequence.
+    Gradient: for ``logits``, fused with the softmax; 0 beyond a length and where the loss is
+        infinite.
+    Cost: O(t·b·(c + s)) time; about t·b·(s + 1) numbers while it runs, half as many are kept where
+        a gradient is needed.
+    Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits, 2), ..)``.
+    Source: Graves, Fernandez, Gomez & Schmidhuber 2006, Connectionist temporal classification.
+
+    >>> even = np.zeros((2, 1, 3))  # nine ways, of which "1 1", "0 1" and "1 0" say the label 1
+    >>> np.exp(-nativeops.ctc_loss(even, np.array([[1]]))).round(4)
+    0.3333
+    """
+    if reduction not in ("none", "sum", "mean"):
+        text = f"`reduction` must be 'none', 'sum' or 'mean', but is {reduction!r}."
+        raise RangeError(message("ctc_loss", text))
+    if len(getattr(targets, "shape", ())) == 1:
+        targets = _padded(logits, targets, target_lengths)
+    frames = integers("input_lengths", input_lengths, logits)
+    labels = integers("target_lengths", target_lengths, logits)
+    loss = ctc_losses(
+        logits, targets, frames, labels,
+        blank=blank, normalized=normalized, label_loop=label_loop, zero_infinity=zero_infinity,
+    ).loss  # fmt: skip
+    return loss if reduction == "none" else _reduced(loss, labels, targets, reduction == "mean")
+
+
+def _reduced(loss: Any, labels: Any, targets: Any, mean: bool) -> Any:
+    module = namespace(loss)
+    reduce_sum = getattr(module, "reduce_sum", None) or module.sum  # TensorFlow's name
+    if not mean:
+        return reduce_sum(loss)
+    if labels is None:
+        parts = loss / max(targets.shape[1], 1)
+    elif hasattr(module, "cast"):
+        parts = loss / module.cast(module.maximum(labels, 1), loss.dtype)
+    elif hasattr(labels, "clamp"):
+        parts = loss / labels.clamp(min=1)
+    else:
+        parts = loss / module.maximum(labels, 1).astype(loss.dtype)
+    reduce_mean = getattr(module, "reduce_mean", None) or module.mean
+    return reduce_mean(parts)
+
+
+def _padded(logits: Any, targets: Any, lengths: Any) -> Any:
+    """Targets that lie one behind the other, each in a row of its own."""
+    if lengths is None:
+        text = "`targets` has one axis, so `target_lengths` must say where each one ends."
+        raise ArgumentError(message("ctc_loss", text, hint="give it, or `targets` as [b, s]."))
+    counts = known("target_lengths", lengths)
+    if counts is None:
+        text = "`targets` has one axis, but `target_lengths` is not known while compiling."
+        raise ArgumentError(message("ctc_loss", text, hint="give it as a list."))
+    total, given = int(counts.sum()), targets.shape[0]
+    if total != given:
+        text = f"`target_lengths` has the sum {total}, but `targets` has {given} labels."
+        raise ShapeError(message("ctc_loss", text))
+    width = int(counts.max(initial=0))
+    starts = np.cumsum(counts) - counts
+    index = np.minimum(starts[:, None] + np.arange(width), max(given - 1, 0))
+    module = namespace(targets)
+    if hasattr(module, "gather") and hasattr(module, "RaggedTensor"):
+        return module.gather(targets, index)
+    if hasattr(targets, "new_tensor"):
+        return targets[module.from_numpy(index).to(targets.device)]
+    return targets[index]

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CTC: the loss of each sequence, from logits or from logarithms of probabilities."""
+
+from typing import Annotated, Any, Generic, NamedTuple
+
+import numpy as np
+
+from nativeops.declare import Array, AtLeast, Float, Float32, Int, Int32, Kept, op
+from nativeops.ops import _ctc
+
+
+class CtcLosses(NamedTuple, Generic[Array]):
+    """The losses, and what the gradient needs: doubles as sums of three floats, hence the 3."""
+
+    loss: Float[Array, "b"]
+    log_sums: Kept[Float32[Array, "t b 3"]]
+    alphas: Kept[Float32[Array, "(t+15)//16 b 2*s+1 3"]]
+    betas: Kept[Float32[Array, "(t+15)//16 b 2*s+1 3"]]
+    scores: Kept[Float32[Array, "b 3"]]
+
+
+@op(kernel="ctc_loss.h", independent="b")
+def ctc_losses(
+    logits: Float[Array, "t b c"],
+    targets: Int[Array, "b s"],
+    input_lengths: Int32[Array, "b"] | None = None,
+    target_lengths: Int32[Array, "b"] | None = None,
+    *,
+    blank: Annotated[int, AtLeast(0)] = 0,
+    normalized: bool = False,
+    label_loop: bool = True,
+    zero_infinity: bool = False,
+) -> CtcLosses[Array]:
+    """Connectionist temporal classification: a loss for each sequence, not yet reduced.
+
+    ``loss[b] = -log Σ_w Π_t p[t, b, w[t]]`` over all ways ``w`` of one class for each frame that
+    say the target: those that become it when repeats are merged and then blanks removed.
+    ``p = softmax(logits)`` over the classes.
+
+    Args:
+        logits: Un-normalised; a frame of nothing but -inf makes every way impossible. Any strides
+            without a copy, so ``[b, t, c]`` with its first two axes swapped is fine.
+        targets: The labels of each sequence, from 0 to ``c - 1`` without ``blank``. What is beyond
+            a sequence's length is never read.
+        input_lengths: The number of frames of each sequence, from 0 to ``t``; ``t`` if left away.
+        target_lengths: The number of labels, from 0 to ``s``; ``s`` if left away.
+        blank: The class that says nothing.
+        normalized: ``logits`` are logarithms of probabilities already, or any others: the loss is
+            ``-log Σ_w exp Σ_t logits[t, b, w[t]]``.
+        label_loop: Whether repeats are merged. Without, each label takes exactly one frame.
+        zero_infinity: 0 instead of infinity where no way says the target.
+
+    Returns: +infinity where no way says the target: it is too long, or has no probability.
+    NaN: stays in its own sequence.
+    Gradient: for ``logits``, in one more pass over them: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
+        with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
+    Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too
+        long. Memory: t·b·(s + 1) numbers while it runs; (0.75·s + 3)·t·b more are kept where a
+        gradient is needed.
+    Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits), .., reduction="none")``,
+        ``optax.ctc_loss``, both with ``label_loop``.
+    Source: Graves, Fernandez, Gomez & Schmidhuber 2006, Connectionist temporal classification,
+        equations 3, 6-8 and 16; without ``label_loop``: Sak, Shannon, Rao & Beaufays 2017,
+        Recurrent neural aligner.
+
+    >>> even = np.zeros((2, 1, 3))  # nine ways, of which "1 1", "0 1" and "1 0" say the label 1
+    >>> np.exp(-ctc_losses(even, np.array([[1]])).loss).round(4)
+    array([0.3333])
+    """
+    problem = _ctc.Problem(logits, targets, input_lengths, target_lengths, blank, label_loop)
+    return CtcLosses(*_ctc.losses(problem, normalized, zero_infinity))
+
+
+@op(kernel="ctc_loss.h", independent="b")
+def ctc_losses_grad(
+    logits: Float[Array, "t b c"],
+    targets: Int[Array, "b s"],
+    log_sums: Float32[Array, "t b 3"],
+    alphas: Float32[Array, "(t+15)//16 b 2*s+1 3"],
+    betas: Float32[Array, "(t+15)//16 b 2*s+1 3"],
+    scores: Float32[Array, "b 3"],
+    d_loss: Float[Array, "b"],
+    input_lengths: Int32[Array, "b"] | None = None,
+    target_lengths: Int32[Array, "b"] | None = None,
+    *,
+    blank: Annotated[int, AtLeast(0)],
+    normalized: bool,
+    label_loop: bool,
+) -> Float[Array, "t b c"]:
+    """What flows back through `ctc_losses` into its logits.
+
+    ``d_logits[t, b, c] = d_loss[b] · (exp(logits[t, b, c] - log_sums[t, b]) - Σ_s P[t, b, s])``
+    over the states ``s`` with the label ``c``; ``P[t, b, s]`` is the probability that a way that
+    says the target is in ``s`` after frame ``t``: ``α[t, s] · Σ β[t + 1, s']`` over the states
+    ``s'`` after ``s``, divided by the sum of that over all ``s``.
+
+    Args:
+        logits: As given to `ctc_losses`, as the others that are named as there.
+        targets: The labels.
+        log_sums: ``log Σ_c exp(logits)``; zeros with ``normalized`` and beyond a length. This and
+            the next three are doubles, each as the sum of three floats.
+        alphas: ``log α`` before each 16th frame, relative to its largest state.
+        betas: ``log β`` after each 16 frames or the last, likewise.
+        scores: ``-loss`` of each sequence.
+        d_loss: The gradient that arrives at the losses.
+        input_lengths: The number of frames of each sequence; all if left away.
+        target_lengths: The number of labels; all if left away.
+        blank: The class that says nothing.
+        normalized: Whether ``logits`` are logarithms of probabilities; then without the ``exp``.
+        label_loop: Whether repeats are merged.
+
+    NaN: where the score is NaN, all frames of the sequence.
+    Gradient: none.
+    Cost: O(t·b·(c + s)) time, in one pass over ``logits``, 16 frames at a time; a workspace of
+        about 100·s numbers for each thread, and of c numbers.
+    Same as: the gradient of ``torch.nn.functional.ctc_loss(log_softmax(logits), ..)``.
+    Source: Graves et al. 2006, equations 13-16.
+
+    >>> even, label = np.zeros((2, 1, 3)), np.array([[1]])
+    >>> kept = nativeops.ops.ctc_loss.ctc_losses.reference(even, label)[1:]
+    >>> options = dict(blank=0, normalized=False, label_loop=True)
+    >>> ctc_losses_grad(even, label, *kept, np.ones(1), **options)[0].round(4)
+    array([[ 0.    , -0.3333,  0.3333]])
+    """
+    problem = _ctc.Problem(logits, targets, input_lengths, target_lengths, blank, label_loop)
+    kept = _ctc.Kept(*(_ctc.joined(parts) for parts in (log_sums, alphas, betas, scores)))
+    return _ctc.gradient(problem, kept, normalized) * d_loss[:, None]
+
+
+@ctc_losses.gradient
+def _(  # type: ignore[no-untyped-def]
+    logits, targets, input_lengths, target_lengths, log_sums, alphas, betas, scores, d_loss,
+    blank, normalized, label_loop
+):  # fmt: skip
+    return ctc_losses_grad(
+        logits, targets, log_sums, alphas, betas, scores, d_loss, input_lengths, target_lengths,
+        blank=blank, normalized=normalized, label_loop=label_loop,
+    )  # fmt: skip
+
+
+@ctc_losses.example
+def _(random, given):  # type: ignore[no-untyped-def]
+    return _ctc.example(random, given)
+
+
+@ctc_losses_grad.example
+def _(random, given):  # type: ignore[no-untyped-def]
+    arrays: dict[str, Any] = _ctc.example(random, given)
+    options = {name: given[name] for name in ("blank", "normalized", "label_loop")}
+    kept = ctc_losses.reference(**arrays, **options)._asdict()
+    loss = kept.pop("loss")
+    return {**arrays, **kept, "d_loss": random.standard_normal(loss.shape)}
