@@ -9,6 +9,7 @@ from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.dropout import dropout
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
+from nativeops.ops.lstm_projected import lstm_projected_layer
 from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
@@ -22,6 +23,7 @@ __all__ = [
     "gru_layer",
     "lstm",
     "lstm_layer",
+    "lstm_projected_layer",
     "pairwise_l1",
     "pairwise_lp",
     "rnn",

@@ -30,10 +30,10 @@ class WeightGrad {
         stride_(round_up(depth_, n) + n),
         rows_(dev.workspace<A>(row_size * stride_)) {}
 
-  // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]·units + u] · right[frame][c], where
-  // copy(frame, first, count, to) gives columns [first, first + count) of right[frame].
+  // to[gate·units + u][c] = Σ_frame parts[frame][offset + part[gate]·units + u] · right[frame][c],
+  // where copy(frame, first, count, to) gives columns [first, first + count) of right[frame].
   template <class Copy>
-  void run(Out<T, 2> to, const int* part, int64_t units, Copy&& copy) {
+  void run(Out<T, 2> to, const int* part, int64_t units, Copy&& copy, int64_t offset = 0) {
     const Split split(ceil_div(to.size(1), n), kWidest, dev_.num_threads());
     const int64_t chunks = ceil_div(to.size(0), kRows), items = split.panels * chunks;
     auto right = dev_.template workspace<A>(split.vectors * n * depth_);
@@ -49,7 +49,7 @@ class WeightGrad {
                  const int64_t start = phase / 2 * kFrames,
                                count = std::min(kFrames, frames_ - start);
                  if (phase % 2 == 1)
-                   return multiply_part(split, chunks, item, part, units, count, start == 0,
+                   return multiply_part(split, chunks, item, part, units, offset, count, start == 0,
                                         right.data(), result);
                  pack_left(item, items, start, count);
                  if (item < split.panels)
@@ -115,7 +115,8 @@ class WeightGrad {
   }
 
   void multiply_part(const Split& split, int64_t chunks, int64_t item, const int* part,
-                     int64_t units, int64_t count, bool fresh, const A* right, View<A, 2> to) {
+                     int64_t units, int64_t offset, int64_t count, bool fresh, const A* right,
+                     View<A, 2> to) {
     const int64_t panel = item / chunks, first = item % chunks * kRows,
                   first_column = split.first(panel) * n;
     const int64_t height = std::min(kRows, to.size(0) - first), width = split.count(panel) * n;
@@ -123,7 +124,7 @@ class WeightGrad {
     const A* rows[kRows];
     for (int64_t i = 0; i < height; ++i) {
       const int64_t gate = (first + i) / units, unit = (first + i) % units;
-      rows[i] = rows_.data() + (part[gate] * units + unit) * stride_;
+      rows[i] = rows_.data() + (offset + part[gate] * units + unit) * stride_;
     }
     alignas(64) A zeros[kWidest * n] = {};
     alignas(64) A sums[kTallest * kWidest * n];
