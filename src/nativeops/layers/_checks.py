@@ -31,11 +31,12 @@ def own_weights(given: Sequence[Any]) -> Own:
 
 
 class Sizes(NamedTuple):
-    """Of one layer: gates, units, and numbers in the output of one direction."""
+    """Of one layer: gates, units, and numbers in the output of one direction, perhaps projected."""
 
     gates: int
     units: Any
     width: Any
+    projected: bool
 
 
 def check(
@@ -65,10 +66,10 @@ def check(
         _check_weights(name, weights, place, inputs, sizes)
     for word, state in states.items():
         if state is not None:
-            last = sizes.width if word == "h_0" else sizes.units
+            narrow = sizes.projected and word == "h_0"
+            last = sizes.width if narrow else sizes.units
             wanted = (len(weights), shape[0 if batch_first else 1], last)
-            axes = "layers*d b p" if last is not sizes.units else "layers*d b h"
-            _check_shape(name, word, state, axes, wanted)
+            _check_shape(name, word, state, f"layers*d b {'p' if narrow else 'h'}", wanted)
     if peepholes is not None:
         _check_peepholes(name, peepholes, len(weights), sizes)
 
@@ -97,12 +98,13 @@ def _sizes(name: str, gates: int, weights: Sequence[Sequence[Any]]) -> Sizes:
             has, other = ("a", "none") if len(own) % 2 else ("no", "one")
             text = f"`weights[{place}]` has {has} projection (w_hr), but `weights[0]` has {other}."
             raise ArgumentError(message(name, text))
-    word, which = (len(weights[0]) - 1, "w_hr") if len(weights[0]) % 2 else (1, "w_hh")
+    projected = len(weights[0]) % 2 == 1
+    word, which = (len(weights[0]) - 1, "w_hr") if projected else (1, "w_hh")
     shape = _shape(name, f"weights[0][{word}]", weights[0][word])
     if len(shape) != 2:
         text = f"`weights[0][{word}]` ({which}) must have 2 axes, but has {len(shape)}."
         raise ShapeError(message(name, text))
-    return Sizes(gates, shape[1], shape[0] if which == "w_hr" else shape[1])
+    return Sizes(gates, shape[1], shape[0] if projected else shape[1], projected)
 
 
 def _check_weights(

@@ -99,6 +99,8 @@ def example(random: Any, given: Any, gates: int, states: tuple[str, ...]) -> dic
     arrays = {name: random.standard_normal(shape) for name, shape in shapes.items()}
     for name in arrays.keys() & {"w_ih", "w_hh", "w_hr"}:
         arrays[name] /= 1 + arrays[name].shape[1]
+    if "peepholes" in arrays:
+        arrays["peepholes"] /= 8
     return {**arrays, "lengths": random.integers(0, t + 1, b).astype(np.int32)}
 
 
