@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from nativeops import identity
 from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
-from nativeops.signature import ArraySpec, Signature, Solution
+from nativeops.signature import Signature, Solution
 from nativeops.sizes import Size
 
 F = TypeVar("F", bound=Callable[..., Any])

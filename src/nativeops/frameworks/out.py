@@ -26,9 +26,7 @@ def check_apart(op: Op[Any], word: str, shape: Sequence[int], strides: Sequence[
         raise ArgumentError(message(op.name, f"`{word}` has elements that share memory."))
 
 
-def check_disjoint(
-    op: Op[Any], given: Sequence[Any], share: Callable[[Any, Any], bool]
-) -> None:
+def check_disjoint(op: Op[Any], given: Sequence[Any], share: Callable[[Any, Any], bool]) -> None:
     """No two of the arrays share memory; None stands for one that was not given."""
     places = [place for place, array in enumerate(given) if array is not None]
     for one, other in combinations(places, 2):

@@ -50,7 +50,8 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
             if out is not None:
                 made[place] = out.copy_(made[place])
     else:
-        made = [_empty(arrays, *result) if o is None else o for o, result in zip(outs, results)]
+        pairs = zip(outs, results, strict=True)
+        made = [_empty(arrays, *result) if out is None else out for out, result in pairs]
         handle.into(*values, *made)
         for out in outs:
             if out is not None and not out.is_inference():

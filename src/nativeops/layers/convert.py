@@ -13,8 +13,8 @@ ONNX      rows              i, o, f, g      z, r, n         both, one behind the
 Flax      columns           a matrix each   a matrix each   where a second would add nothing, one
 ========  ================  ==============================  =====================================
 
-A GRU is of one of two variants, which have the same weights: what is ``linear_before_reset`` here and
-in ONNX is ``reset_after`` in Keras. PyTorch and Flax have only the one where it is true.
+A GRU is of one of two variants, which have the same weights: what is ``linear_before_reset`` here
+and in ONNX is ``reset_after`` in Keras. PyTorch and Flax have only the one where it is true.
 
 All functions take NumPy arrays and the arrays of PyTorch, JAX and TensorFlow; they slice, join and
 transpose only, so that gradients flow through them. Two biases that are one elsewhere are added:

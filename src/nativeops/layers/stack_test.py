@@ -126,7 +126,10 @@ def test_peepholes_belong_to_the_weights_in_their_place(arrays: Arrays) -> None:
     for first in (0, 2):
         made = [
             nativeops.lstm_layer(
-                expected, *weights[first + back], peepholes=peepholes[first + back], reverse=back == 1
+                expected,
+                *weights[first + back],
+                peepholes=peepholes[first + back],
+                reverse=back == 1,
             ).output
             for back in (0, 1)
         ]

@@ -6,7 +6,7 @@ other's), forward method, checks and their texts are PyTorch's own; only the com
 package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RNNBase`.
 
 * Sequences of no step at all are allowed; their final state is the initial one.
-* GRU and LSTM take `low_memory=True`: no gates are kept for the gradient, which computes them again.
+* GRU and LSTM take `low_memory=True`: no gates are kept for the gradient, which makes them again.
 * Dropout takes one number from PyTorch's generator in each forward pass, so `torch.manual_seed`
   repeats it; its zeros are not where PyTorch's would be.
 * Under autocast they compute in and return autocast's dtype.

@@ -101,7 +101,7 @@ def test_states_of_projected_layers_are_checked_as_by_torch() -> None:
     for shapes in (((1, B, H), (1, B, H)), ((1, B, 2), (1, B, 2)), ((2, B, 2), (2, B, H))):
         states = tuple(map(torch.zeros, shapes))
         theirs, ours = (
-            error_of(lambda m=m: m(D, H, proj_size=2)(torch.zeros(X), states))
+            error_of(lambda m=m, given=states: m(D, H, proj_size=2)(torch.zeros(X), given))
             for m in KINDS["LSTM"]
         )
         assert ours == theirs

@@ -18,7 +18,7 @@ class GruLayer(NamedTuple, Generic[Array]):
     gates: Kept[Float[Array, "t-low_memory*t b 3*h+linear_before_reset*h"]]
 
 
-@op(kernel="gru.h", independent="b", carries="t")
+@op(kernel="gru.h", independent="b", carries="t", reuse={"h_n": "h_0"})
 def gru_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "3*h i"],
@@ -128,7 +128,8 @@ def gru_layer_grad(
     ``d_x_n = d_h·(1 - z)·(1 - n²)``, ``d_r = d_x_n·y_n·r(1 - r)``, ``d_z = d_h·(h - n)·z(1 - z)``,
     ``d_y_n = d_x_n·r``; ``d_h·z`` passes by the gates. The products with inputs and states follow
     from ``d_r, d_z, d_x_n`` and from ``d_r, d_z, d_y_n``. Without ``linear_before_reset`` all are
-    from ``d_r, d_z, d_x_n``, ``d_r = (W_hnᵀ d_x_n)·h·r(1 - r)``, and ``(W_hnᵀ d_x_n)·r`` passes, too.
+    from ``d_r, d_z, d_x_n``, ``d_r = (W_hnᵀ d_x_n)·h·r(1 - r)``, and ``(W_hnᵀ d_x_n)·r`` passes by
+    the gates, too.
 
     Args:
         x: As given to `gru_layer`.

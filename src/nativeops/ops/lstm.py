@@ -17,7 +17,7 @@ class LstmLayer(NamedTuple, Generic[Array]):
     cells: Kept[Float[Array, "t b h"]]
 
 
-@op(kernel="lstm.h", independent="b", carries="t")
+@op(kernel="lstm.h", independent="b", carries="t", reuse={"h_n": "h_0", "c_n": "c_0"})
 def lstm_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],

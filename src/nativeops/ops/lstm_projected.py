@@ -17,7 +17,7 @@ class LstmProjectedLayer(NamedTuple, Generic[Array]):
     cells: Kept[Float[Array, "t b h"]]
 
 
-@op(kernel="lstm_projected.h", independent="b", carries="t")
+@op(kernel="lstm_projected.h", independent="b", carries="t", reuse={"h_n": "h_0", "c_n": "c_0"})
 def lstm_projected_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],

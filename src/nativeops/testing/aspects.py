@@ -86,7 +86,9 @@ def check_out(case: "Case", first: Results) -> None:
         outs = [inside for _, inside in wholes]
         given = case.op(**case.given, out=tuple(outs) if len(outs) > 1 else outs[0])
         given = given if case.op.result else (given,)
-        for made, out, (whole, _), (spec, expected) in zip(given, outs, wholes, first, strict=False):
+        for made, out, (whole, _), (spec, expected) in zip(
+            given, outs, wholes, first, strict=False
+        ):
             assert made is out, "`out` was given, but another array was returned"
             assert_same(out, expected, f"`{spec.name}` in a given `out`")
             out[...] = np.frombuffer(bytes([CANARY] * out.itemsize), out.dtype)[0]
