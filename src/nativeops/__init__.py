@@ -19,6 +19,7 @@ from nativeops.ops.forced_align import forced_align
 from nativeops.ops.fsa_loss import fsa_loss
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
+from nativeops.ops.lstm_projected import lstm_projected_layer
 from nativeops.ops.next_edit_distance import next_edit_distance_reduce, next_edit_distance_row
 from nativeops.ops.optimal_completion import (
     ocd_targets,
@@ -59,6 +60,7 @@ __all__ = [
     "gru_layer",
     "lstm",
     "lstm_layer",
+    "lstm_projected_layer",
     "max_and_argmax_sparse",
     "next_edit_distance_reduce",
     "next_edit_distance_row",

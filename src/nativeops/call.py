@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from nativeops import identity
 from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
-from nativeops.signature import ArraySpec, Signature, Solution
+from nativeops.signature import Signature, Solution
 from nativeops.sizes import Size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -247,13 +247,22 @@ class Op(Generic[F]):
                 raise DeviceError(message(self.name, text, given, hint))
         return solution
 
-    def check_single(self) -> ArraySpec:
-        """The one result that a caller gets, which `out` is for."""
-        shown = [spec for spec in self.signature.outputs if not spec.kept]
-        if len(shown) > 1:
-            text = f"`out` needs an op with one result, but this has {len(shown)}."
-            raise ArgumentError(message(self.name, text, hint="leave `out` away."))
-        return shown[0]
+    def spread(self, out: Any) -> list[Any]:
+        """What the caller gave as `out`, for each output: one array, or a tuple for several."""
+        shown = [place for place, spec in enumerate(self.signature.outputs) if not spec.kept]
+        given = (out,) if len(shown) == 1 else out
+        if not isinstance(given, tuple) or len(given) != len(shown):
+            has = f"has {len(given)}" if isinstance(given, tuple) else f"is {type(out).__name__}"
+            text = f"`out` must be a tuple of {len(shown)} arrays, one for each result, but {has}."
+            hint = "give None in the place of a result that shall be new."
+            raise ArgumentError(message(self.name, text, hint=hint))
+        pairs = dict(zip(shown, given, strict=True))
+        return [pairs.get(place) for place in range(len(self.signature.outputs))]
+
+    def out_word(self, place: int) -> str:
+        """What messages call the array that was given for an output."""
+        shown = [n for n, spec in enumerate(self.signature.outputs) if not spec.kept]
+        return "out" if len(shown) == 1 else f"out[{shown.index(place)}]"
 
     def collect(self, outputs: Sequence[Any]) -> Any:
         """What the caller gets: one array, or the NamedTuple of several, without kept ones."""

@@ -143,8 +143,8 @@ def _with_reuse(signature: Signature, reuse: Mapping[str, str]) -> Signature:
         if str(outputs[result]) != str(inputs[given]):
             text = f"`{result}` is {outputs[result]}, but `{given}` is {inputs[given]}"
             raise TypeError(f"{signature.op}: {text}: it cannot take over its memory")
-        if inputs[given].optional or outputs[result].optional or outputs[result].kept:
-            text = "only a result that every call makes can take over memory, of a required input"
+        if outputs[result].optional or outputs[result].kept:
+            text = "only a result that every call makes can take over memory"
             raise TypeError(f"{signature.op}: {text}")
     if len(set(reuse.values())) < len(reuse):
         raise TypeError(f"{signature.op}: two results cannot take over the memory of one input")

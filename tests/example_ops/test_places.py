@@ -2,6 +2,7 @@
 """Results in memory that is there already: where it is promised, and never a wrong number."""
 
 import os
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -59,12 +60,22 @@ def declare(reuse):
         ({"out": "w"}, "f: `reuse` names no result `out` or input `w`"),
         ({"h": "x"}, "f: `reuse` names no result `h` or input `x`"),
         ({"out": "y"}, r"f: `out` is Float\[n d\], but `y` is Float\[d n\]"),
-        ({"out": "z"}, "f: only a result that every call makes can take over memory"),
     ],
 )
 def test_reuse_of_what_does_not_fit_is_refused(reuse, words):
     with pytest.raises(TypeError, match=words):
         declare(reuse)
+
+
+def test_optional_result_cannot_take_over_memory():
+    class Made(NamedTuple):
+        out: Float[Array, "n"] | None
+
+    with pytest.raises(TypeError, match="f: only a result that every call makes can take over"):
+
+        @op(kernel="places.h", reuse={"out": "x"})
+        def f(x: Float[Array, "n"]) -> Made:
+            return Made(x)
 
 
 # NumPy.

@@ -219,12 +219,12 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, Call
   if (wanted) check(shims.get_data_ptr(tensor, &out.data));
 }
 
-// The tensor that the caller gave for the result.
+// The tensor that the caller gave for an output.
 void take_output(const core::Op& op, const core::Solution& solution, int i, Call& call,
                  Described& described) {
   const NativeopsTensor& first = described.tensors[0];
   NativeopsTensor& out = described.tensors[op.inputs.size() + i];
-  const bool fits = describe(call.into, out) && out.device_type == first.device_type &&
+  const bool fits = describe(call.into[i], out) && out.device_type == first.device_type &&
                     out.device_id == first.device_id && out.ndim == solution.rank[i] &&
                     core::dtype_index(out.dtype) == solution.dtype[i] &&
                     std::equal(out.shape, out.shape + out.ndim, solution.shape[i]);
@@ -242,7 +242,8 @@ Tensor take(StackValue value, Owned& owned) {
 void read_stack(const core::Op& op, bool into, const StackValue* stack, Call& call, Owned& owned) {
   const size_t n = op.inputs.size(), n_all = n + op.attributes.size() + op.selective;
   for (size_t i = 0; i < n; ++i) call.inputs[i] = take(stack[i], owned);
-  call.into = into ? take(stack[n_all], owned) : nullptr;
+  call.into = into ? owned.tensors + owned.n : nullptr;
+  for (size_t i = 0; into && i < op.outputs.size(); ++i) take(stack[n_all + i], owned);
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     call.attributes[i].integer = 0;
     const bool flag = op.attributes[i].type == core::AttributeType::boolean;
@@ -253,8 +254,7 @@ void read_stack(const core::Op& op, bool into, const StackValue* stack, Call& ca
   if (op.selective) call.want = static_cast<uint32_t>(stack[n_all - 1]);
 }
 
-// With `into` the one wanted result is written to a tensor of the caller's, and nothing is
-// returned.
+// With `into` the results are written to tensors of the caller's, and nothing is returned.
 void run_boxed(int id, bool into, StackValue* stack) {
   const core::Op& op = core::op_at(id);
   Owned owned;

@@ -29,7 +29,7 @@ struct Call {
   Tensor inputs[NATIVEOPS_MAX_ARRAYS];  // the caller's; null where one is absent
   NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
   uint32_t want;
-  Tensor into;  // the caller's, for the one output that is wanted; null to make new ones
+  const Tensor* into;  // the caller's, one for each output; null to make new ones
   bool fill;    // outputs that nobody wants are tensors without elements, instead of null
   Owned outputs;
 };
@@ -41,7 +41,7 @@ void compute(const core::Op& op, Call& call);
 const char* connect(const char* libtorch_cpu, const char* libtorch_cuda);
 
 // Registers the op's kernel for a dispatch key ("CPU", "CUDA"); with `into` the one that writes its
-// result to a tensor behind the other arguments. Null, or what went wrong.
+// results to tensors behind the other arguments. Null, or what went wrong.
 const char* implement(int id, const char* space, const char* name, const char* key, bool into);
 
 }  // namespace nativeops::torch

@@ -10,6 +10,7 @@ from nativeops.call import Op, given
 from nativeops.errors import AllocationError, BuildError, message, refused
 from nativeops.frameworks.dlpack import as_numpy
 from nativeops.frameworks.numpy_out import check_array, needs_aside, steppable
+from nativeops.frameworks.out import check_disjoint
 from nativeops.library import DTYPES, define, extension, missing_kernel
 
 # NumPy itself has no bfloat16: ml_dtypes adds one, whose bits travel as uint16.
@@ -42,10 +43,17 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     solution = op.check(described, ["cpu"] * len(arrays), attributes)
     define(op)
     mask = op.wanted(want)
-    outputs = _outputs(op, solution, mask, out)
-    aside = out is not None and needs_aside(op, out, arrays)
-    other = np.empty_like(out, order="C", subok=False) if aside else out
-    made = [other if array is out else array for array in outputs]
+    outs = [None] * len(op.signature.outputs) if out is None else op.spread(out)
+    outputs = _outputs(op, solution, mask, outs)
+    aside = [
+        place
+        for place, array in enumerate(outs)
+        if array is not None and needs_aside(op, place, array, arrays)
+    ]
+    made = [
+        np.empty_like(array, order="C", subok=False) if place in aside else array
+        for place, array in enumerate(outputs)
+    ]
     inputs = tuple(
         None if a is None else _readable(a, g.dtype) for a, g in zip(arrays, described, strict=True)
     )
@@ -60,8 +68,8 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         raise missing_kernel(op, solution.dtypes, "cpu")
     if status != 0:
         raise refused(op.name, f"{op.name}: {text}") or BuildError(message(op.name, text))
-    if aside:
-        out[...] = other
+    for place in aside:
+        outs[place][...] = made[place]
     return op.collect(outputs)
 
 
@@ -74,20 +82,18 @@ def _readable(array: Any, dtype: str) -> tuple[Any, int]:
     return array if steppable(array) else array.copy(), DTYPES.index(dtype)
 
 
-def _outputs(op: Op[Any], solution: Any, mask: int, out: Any) -> list[Any]:
-    specs = op.signature.outputs
-    if out is not None:
-        op.check_single()
+def _outputs(op: Op[Any], solution: Any, mask: int, outs: list[Any]) -> list[Any]:
     made: list[Any] = []
-    for bit, spec in enumerate(specs):
+    for bit, spec in enumerate(op.signature.outputs):
         shape = op.signature.output_shape(spec, solution)
         dtype = op.signature.output_dtype(spec, solution)
         if not mask >> bit & 1:
             made.append(None)
-        elif out is None:
+        elif outs[bit] is None:
             made.append(_empty(op, shape, dtype))
         else:
-            made.append(check_array(op, out, shape, dtype))
+            made.append(check_array(op, bit, outs[bit], shape, dtype))
+    check_disjoint(op, outs, np.may_share_memory)
     return made
 
 

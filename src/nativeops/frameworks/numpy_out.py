@@ -11,9 +11,9 @@ from nativeops.errors import ArgumentError, message
 from nativeops.frameworks.out import check_apart, check_out
 
 
-def needs_aside(op: Op[Any], out: Any, arrays: Sequence[Any]) -> bool:
-    """Whether the result cannot be written to `out` while the inputs are read."""
-    reuse = op.check_single().reuse
+def needs_aside(op: Op[Any], place: int, out: Any, arrays: Sequence[Any]) -> bool:
+    """Whether an output cannot be written to `out` while the inputs are read."""
+    reuse = op.signature.outputs[place].reuse
     pairs = zip(op.signature.inputs, arrays, strict=True)
     read = [a for s, a in pairs if not (s.name == reuse and _is_same(a, out))]
     return not steppable(out) or any(a is not None and np.may_share_memory(out, a) for a in read)
@@ -30,14 +30,16 @@ def steppable(array: Any) -> bool:
     return bool(array.flags.aligned) and not any(s % array.itemsize for s in array.strides)
 
 
-def check_array(op: Op[Any], out: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """The array, if the result can be written to it."""
+def check_array(op: Op[Any], place: int, out: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """The array, if the output in this place can be written to it."""
+    word = op.out_word(place)
     if not isinstance(out, np.ndarray):
-        text = f"`out` must be a NumPy array, but is {type(out).__name__}."
+        text = f"`{word}` must be a NumPy array, but is {type(out).__name__}."
         raise ArgumentError(message(op.name, text))
     name = out.dtype.name if out.dtype.isnative else str(out.dtype)
-    check_out(op, (name, out.shape), (dtype, shape))
+    check_out(op, word, (name, out.shape), (dtype, shape))
     if not out.flags.writeable:
-        raise ArgumentError(message(op.name, "`out` is read-only.", hint="give a writable array."))
-    check_apart(op, shape, out.strides)
+        text = f"`{word}` is read-only."
+        raise ArgumentError(message(op.name, text, hint="give a writable array."))
+    check_apart(op, word, shape, out.strides)
     return out

@@ -184,7 +184,7 @@ def test_given_array_that_overlaps_an_input_gets_the_right_result() -> None:
 
 
 def test_given_array_for_several_results_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="`out` needs an op with one result, but this has 2"):
+    with pytest.raises(ArgumentError, match="`out` must be a tuple of 2 arrays"):
         pairwise_l1_grad(X, Y, EXPECTED, out=np.empty((5, 3)))
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of an array that a caller gives for the result, alike in all frameworks that take one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 from nativeops.call import Op
@@ -9,17 +10,26 @@ from nativeops.errors import ArgumentError, DtypeError, ShapeError, message
 
 
 def check_out(
-    op: Op[Any], found: tuple[str, Sequence[int]], wanted: tuple[str, Sequence[int]]
+    op: Op[Any], word: str, found: tuple[str, Sequence[int]], wanted: tuple[str, Sequence[int]]
 ) -> None:
     """The array has the dtype and the shape of the result."""
     if found[0] != wanted[0]:
-        raise DtypeError(message(op.name, f"`out` must be {wanted[0]}, but is {found[0]}."))
+        raise DtypeError(message(op.name, f"`{word}` must be {wanted[0]}, but is {found[0]}."))
     if tuple(found[1]) != tuple(wanted[1]):
-        text = f"`out` must have the shape {list(wanted[1])}, but has {list(found[1])}."
+        text = f"`{word}` must have the shape {list(wanted[1])}, but has {list(found[1])}."
         raise ShapeError(message(op.name, text))
 
 
-def check_apart(op: Op[Any], shape: Sequence[int], strides: Sequence[int]) -> None:
+def check_apart(op: Op[Any], word: str, shape: Sequence[int], strides: Sequence[int]) -> None:
     """No two elements of the array share memory."""
     if any(step == 0 and size > 1 for size, step in zip(shape, strides, strict=True)):
-        raise ArgumentError(message(op.name, "`out` has elements that share memory."))
+        raise ArgumentError(message(op.name, f"`{word}` has elements that share memory."))
+
+
+def check_disjoint(op: Op[Any], given: Sequence[Any], share: Callable[[Any, Any], bool]) -> None:
+    """No two of the arrays share memory; None stands for one that was not given."""
+    places = [place for place, array in enumerate(given) if array is not None]
+    for one, other in combinations(places, 2):
+        if share(given[one], given[other]):
+            words = f"`{op.out_word(one)}` and `{op.out_word(other)}`"
+            raise ArgumentError(message(op.name, f"{words} share memory."))

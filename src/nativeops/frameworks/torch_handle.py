@@ -60,7 +60,7 @@ class Handle:
 
     @property
     def into(self) -> Any:
-        """The op that writes its result into its last argument; made when it is first used."""
+        """The op that writes its results into its last arguments; made when it is first used."""
         with _registering:
             if self._into is None:
                 self._into = register_into(self.op)._op
@@ -121,10 +121,14 @@ class Handle:
         if several is None:
             return result
         outputs = result if isinstance(result, (tuple, list)) else (result,)
-        mask = self.shown & values[-1] if self.selective else self.shown
+        mask = self.mask_of(values)
         if mask == self.all:
             return several(*outputs)
         return several(*[one if mask >> bit & 1 else None for bit, one in enumerate(outputs)])
+
+    def mask_of(self, values: Sequence[Any]) -> int:
+        """The outputs that the caller gets."""
+        return self.shown & values[-1] if self.selective else self.shown
 
     def outputs(self, values: Sequence[Any]) -> list[tuple[tuple[Any, ...], torch.dtype]]:
         """Shape and dtype of each output; raises the errors of wrong arguments."""

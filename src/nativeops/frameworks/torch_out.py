@@ -11,7 +11,7 @@ from torch.compiler import is_dynamo_compiling
 
 from nativeops.call import Op
 from nativeops.errors import ArgumentError, DeviceError, message
-from nativeops.frameworks.out import check_apart, check_out
+from nativeops.frameworks.out import check_apart, check_disjoint, check_out
 
 if TYPE_CHECKING:
     from nativeops.frameworks.torch_handle import Handle
@@ -32,37 +32,61 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
         text = "`out` is not possible while calls are transformed or traced."
         raise ArgumentError(message(op.name, text, hint="leave `out` away."))
     left = dict(kwargs)
-    out = left.pop("out")
-    shown = op.check_single()
+    outs = op.spread(left.pop("out"))
     values = handle.arrange(args, left)
-    place = op.signature.outputs.index(shown)
-    shape, dtype = handle.outputs(values)[place]
-    arrays = values[: handle.n_inputs]
-    _check(op, out, shape, dtype, arrays)
-    reuse = [i for i, spec in enumerate(op.signature.inputs) if spec.name == shown.reuse]
-    read = [a for i, a in enumerate(arrays) if not (i in reuse and _is_same(a, out))]
-    if any(_may_share(out, a) for a in read):
-        result = handle.raw(*values)
-        out.copy_(result if isinstance(result, torch.Tensor) else result[place])
+    wanted = handle.mask_of(values)
+    results, arrays = handle.outputs(values), values[: handle.n_inputs]
+    for place, out in enumerate(outs):
+        if not wanted >> place & 1:
+            outs[place] = None
+        elif out is not None:
+            _check(op, place, out, results[place], arrays)
+    check_disjoint(op, outs, _may_share)
+    made = outs
+    if any(_is_read(op, place, out, arrays) for place, out in enumerate(outs)):
+        found = handle.raw(*values)
+        made = [found] if isinstance(found, torch.Tensor) else [*found]
+        for place, out in enumerate(outs):
+            if out is not None:
+                made[place] = out.copy_(made[place])
     else:
-        handle.into(*values, out)
-        if not out.is_inference():
-            increment_version(out)  # so that autograd notices if it has kept the tensor
-    return op.collect([out if i == place else None for i in range(len(op.signature.outputs))])
+        pairs = zip(outs, results, strict=True)
+        made = [_empty(arrays, *result) if out is None else out for out, result in pairs]
+        handle.into(*values, *made)
+        for out in outs:
+            if out is not None and not out.is_inference():
+                increment_version(out)  # so that autograd notices if it has kept the tensor
+    return op.collect([o if wanted >> place & 1 else None for place, o in enumerate(made)])
 
 
-def _check(op: Op[Any], out: Any, shape: Any, dtype: Any, arrays: Sequence[Any]) -> None:
+def _empty(arrays: Sequence[Any], shape: Any, dtype: Any) -> Any:
+    return torch.empty(shape, dtype=dtype, device=arrays[0].device)
+
+
+def _is_read(op: Op[Any], place: int, out: Any, arrays: Sequence[Any]) -> bool:
+    """Whether the kernel may read an input where it writes an output."""
+    if out is None:
+        return False
+    reuse, inputs = op.signature.outputs[place].reuse, op.signature.inputs
+    pairs = zip(inputs, arrays, strict=True)
+    return any(
+        _may_share(out, a) for spec, a in pairs if not (spec.name == reuse and _is_same(a, out))
+    )
+
+
+def _check(op: Op[Any], place: int, out: Any, result: Any, arrays: Sequence[Any]) -> None:
+    word, (shape, dtype) = op.out_word(place), result
     if not isinstance(out, torch.Tensor) or out.layout != torch.strided:
-        text = f"`out` must be a dense tensor, but is {type(out).__name__}."
+        text = f"`{word}` must be a dense tensor, but is {type(out).__name__}."
         raise ArgumentError(message(op.name, text))
     words = [str(kind).removeprefix("torch.") for kind in (out.dtype, dtype)]
-    check_out(op, (words[0], out.shape), (words[1], shape))
-    check_apart(op, out.shape, out.stride())
+    check_out(op, word, (words[0], out.shape), (words[1], shape))
+    check_apart(op, word, out.shape, out.stride())
     if out.device != arrays[0].device:
-        text = f"`out` is on {out.device}, but the inputs are on {arrays[0].device}."
+        text = f"`{word}` is on {out.device}, but the inputs are on {arrays[0].device}."
         raise DeviceError(message(op.name, text))
     if torch.is_grad_enabled() and any(a.requires_grad for a in (*arrays, out)):
-        text = "`out` is for results that need no gradient."
+        text = f"`{word}` is for results that need no gradient."
         hint = "call it under `torch.no_grad()`, or leave `out` away."
         raise ArgumentError(message(op.name, text, hint=hint))
 

@@ -30,8 +30,9 @@ def register(op: Op[Any], name: str) -> Any:
 
 
 def register_into(op: Op[Any]) -> Any:
-    """The op that writes its result into its last argument."""
-    takes = [*_takes(op), "Tensor(a!) out"]
+    """The op that writes its results into its last arguments, one for each output."""
+    outs = [f"Tensor(a{n}!) out{n}" for n in range(len(op.signature.outputs))]
+    takes = [*_takes(op), *outs]
     return _implement(op, _APART, INTO, f"{op.key}({', '.join(takes)}) -> ()")
 
 

@@ -41,7 +41,7 @@ def accelerate(model: Any) -> Accelerated:
     >>> model = torch.nn.Sequential(torch.nn.LSTM(80, 256), torch.nn.LSTM(256, 9, proj_size=2))
     >>> print(nativeops.accelerate(model))
     swapped 0
-    left 1: it has projections (`proj_size`), which are not there yet
+    swapped 1
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
@@ -72,8 +72,6 @@ def _obstacle(torch: Any, module: Any, fused: dict[Any, Any]) -> str | None:
         return ""
     if type(module) is not base:
         return f"its class {type(module).__name__} is derived from torch.nn.{base.__name__}"
-    if module.proj_size:
-        return "it has projections (`proj_size`), which are not there yet"
     devices = {str(weight.device) for weight in module.parameters()} - {"cpu", "meta"}
     if devices:
         return f"it is on {min(devices)}, where PyTorch has fused layers of its own"

@@ -13,6 +13,9 @@ ONNX      rows              i, o, f, g      z, r, n         both, one behind the
 Flax      columns           a matrix each   a matrix each   where a second would add nothing, one
 ========  ================  ==============================  =====================================
 
+A GRU is of one of two variants, which have the same weights: what is ``linear_before_reset`` here
+and in ONNX is ``reset_after`` in Keras. PyTorch and Flax have only the one where it is true.
+
 All functions take NumPy arrays and the arrays of PyTorch, JAX and TensorFlow; they slice, join and
 transpose only, so that gradients flow through them. Two biases that are one elsewhere are added:
 the layer computes the same, but the way back gives their sum and zeros.
@@ -44,13 +47,15 @@ class Weights(NamedTuple):
 # Which of PyTorch's gates stands where in the other order.
 _KERAS = {"rnn": (0,), "gru": (1, 0, 2), "lstm": (0, 1, 2, 3)}
 _ONNX = {"rnn": (0,), "gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
+_PEEPHOLES = (0, 2, 1)  # i, f, o here and i, o, f in ONNX
 _FLAX = {"rnn": ("",), "gru": ("r", "z", "n"), "lstm": ("i", "f", "g", "o")}
 
 
 def from_keras(kind: Kind, weights: Sequence[Any]) -> Weights:
     """What ``get_weights()`` of a layer of Keras gives: kernel, recurrent kernel, perhaps bias.
 
-    A GRU must have ``reset_after=True``, Keras's default: without, it computes something else.
+    A GRU with ``reset_after=False`` has one bias; the op computes it without
+    ``linear_before_reset``.
     """
     _check_kind(kind)
     order = _inverse(_KERAS[kind])
@@ -58,27 +63,25 @@ def from_keras(kind: Kind, weights: Sequence[Any]) -> Weights:
     if len(weights) == 2:
         return Weights(w_ih, w_hh)
     bias = weights[2]
-    if kind != "gru":
-        return Weights(w_ih, w_hh, bias, namespace(bias).zeros_like(bias))
-    if len(bias.shape) == 1:
-        raise ValueError("The bias of a GRU with `reset_after=False` fits no other library's GRU.")
+    if kind != "gru" or len(bias.shape) == 1:
+        return Weights(w_ih, w_hh, _reorder(bias, order), namespace(bias).zeros_like(bias))
     return Weights(w_ih, w_hh, _reorder(bias[0], order), _reorder(bias[1], order))
 
 
-def to_keras(kind: Kind, weights: Weights) -> list[Any]:
-    """What ``set_weights()`` of a layer of Keras takes; of a GRU with ``reset_after=True``."""
+def to_keras(kind: Kind, weights: Weights, *, reset_after: bool = True) -> list[Any]:
+    """What ``set_weights()`` of a layer of Keras takes; `reset_after` is the GRU's."""
     _check_kind(kind)
     order = _KERAS[kind]
     kernels = [_transpose(_reorder(w, order)) for w in weights[:2]]
     if weights.b_ih is None:
         return kernels
-    if kind != "gru":
-        return [*kernels, weights.b_ih + weights.b_hh]
+    if kind != "gru" or not reset_after:
+        return [*kernels, _reorder(weights.b_ih + weights.b_hh, order)]
     return [*kernels, _stack([_reorder(bias, order) for bias in weights[2:]])]
 
 
 def from_onnx(kind: Kind, w: Any, r: Any, b: Any = None) -> list[Weights]:
-    """The weights of each direction of a node; of a GRU with ``linear_before_reset=1``."""
+    """The weights of each direction of a node; of its ``P`` see `peepholes_from_onnx`."""
     _check_kind(kind)
     order, size = _inverse(_ONNX[kind]), w.shape[1]
     return [
@@ -93,7 +96,7 @@ def from_onnx(kind: Kind, w: Any, r: Any, b: Any = None) -> list[Weights]:
 
 
 def to_onnx(kind: Kind, directions: Sequence[Weights]) -> tuple[Any, Any, Any]:
-    """The inputs ``W, R, B`` of a node; of a GRU with ``linear_before_reset=1``.
+    """The inputs ``W, R, B`` of a node; its ``P`` makes `peepholes_to_onnx`.
 
     Where no direction has biases, ``B`` is None; where only some have, the others' are zeros.
     """
@@ -104,6 +107,16 @@ def to_onnx(kind: Kind, directions: Sequence[Weights]) -> tuple[Any, Any, Any]:
         return w, r, None
     both = [_with_biases(own)[2:] for own in directions]
     return w, r, _stack([join([_reorder(bias, order) for bias in own], 0) for own in both])
+
+
+def peepholes_from_onnx(p: Any) -> list[Any]:
+    """What the ops take as ``peepholes``, of each direction of a node of LSTM, from its ``P``."""
+    return [_reorder(p[direction], _PEEPHOLES) for direction in range(p.shape[0])]
+
+
+def peepholes_to_onnx(peepholes: Sequence[Any]) -> Any:
+    """The input ``P`` of a node of LSTM, from the ``peepholes`` of each direction."""
+    return _stack([_reorder(own, _PEEPHOLES) for own in peepholes])
 
 
 def from_flax(kind: Kind, params: Mapping[str, Mapping[str, Any]]) -> Weights:

@@ -45,6 +45,13 @@ def test_weights_return_from_keras(kind, biases):
     assert_same(convert.from_keras(kind, convert.to_keras(kind, weights)), expected)
 
 
+def test_weights_of_gru_with_the_reset_first_return_from_keras():
+    weights = make("gru")
+    there = convert.to_keras("gru", weights, reset_after=False)
+    assert there[2].shape == (3 * UNITS,)
+    assert_same(convert.from_keras("gru", there), summed(weights))
+
+
 @pytest.mark.parametrize("biases", [True, False], ids=["biases", "bare"])
 @pytest.mark.parametrize("kind", LAYERS)
 def test_weights_return_from_onnx(kind, biases):
@@ -61,35 +68,66 @@ def test_direction_without_biases_has_zeros_in_onnx_where_the_other_has_some():
     assert not b[1].any()
 
 
-@pytest.mark.parametrize("kind", LAYERS)
-def test_onnx_runtime_computes_the_same(kind):
+NODES = {
+    "rnn": ("RNN", {}, {}),
+    "gru": ("GRU", {"linear_before_reset": 1}, {}),
+    "gru, reset first": ("GRU", {"linear_before_reset": 0}, {"linear_before_reset": False}),
+    "lstm": ("LSTM", {}, {}),
+    "lstm, peepholes": ("LSTM", {}, {}),
+}
+
+
+def run_node(node, arrays, x, lengths=None, **attributes):
+    """All outputs of a bidirectional node of ONNX, by ONNX Runtime: [t, 2, b, h]."""
     import onnx
     import onnxruntime
 
-    node, more = {
-        "rnn": ("RNN", {}), "gru": ("GRU", {"linear_before_reset": 1}), "lstm": ("LSTM", {}),
-    }[kind]  # fmt: skip
-    both, x = [make(kind), make(kind)], inputs()
-    arrays = dict(zip("WRB", convert.to_onnx(kind, both), strict=True))
     helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    if lengths is not None:
+        arrays = {**arrays, "L": lengths}
+    names = [name if name in arrays else "" for name in "WRBLICP"]
+    while not names[-1]:
+        names.pop()
     graph = helper.make_graph(
         [
             helper.make_node(
-                node, ["X", *"WRB"], ["Y"], hidden_size=UNITS, direction="bidirectional", **more
+                node, ["X", *names], ["Y"],
+                hidden_size=UNITS, direction="bidirectional", **attributes,
             )
         ],
         "layer",
         [helper.make_tensor_value_info("X", floats, x.shape)],
         [helper.make_tensor_value_info("Y", floats, None)],
         [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
+    )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    (y,) = session.run(None, {"X": x})
+    return session.run(None, {"X": x})[0]
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 1, 3]], ids=["whole", "lengths"])
+@pytest.mark.parametrize("which", NODES)
+def test_onnx_runtime_computes_the_same(which, lengths):
+    pytest.importorskip("onnxruntime")
+    node, attributes, options = NODES[which]
+    kind, x = node.lower(), inputs()
+    both = [make(kind), make(kind)]
+    arrays = dict(zip("WRB", convert.to_onnx(kind, both), strict=True))
+    more = [{}, {}]
+    if "peepholes" in which:
+        peepholes = [RANDOM.standard_normal(3 * UNITS).astype("float32") for _ in both]
+        arrays["P"] = convert.peepholes_to_onnx(peepholes)
+        more = [{"peepholes": own} for own in convert.peepholes_from_onnx(arrays["P"])]
+        for own, given in zip(more, peepholes, strict=True):
+            assert np.array_equal(own["peepholes"], given)
+    given = None if lengths is None else np.array(lengths, np.int32)
+    y = run_node(node, arrays, x, given, **attributes)
     for direction, own in enumerate(both):
-        found = LAYERS[kind](x, *own, reverse=bool(direction)).output
+        found = LAYERS[kind](
+            x, *own, lengths=given, reverse=bool(direction), **options, **more[direction]
+        ).output
         np.testing.assert_allclose(found, y[:, direction], rtol=1e-4, atol=1e-5)
 
 
@@ -149,6 +187,3 @@ def test_gradients_flow_through():
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="`kind` is 'GRU', but must be one of 'rnn', 'gru'"):
         convert.to_keras("GRU", make("gru"))
-    kernels = [np.zeros((INPUTS, 3 * UNITS)), np.zeros((UNITS, 3 * UNITS))]
-    with pytest.raises(ValueError, match="reset_after=False"):
-        convert.from_keras("gru", [*kernels, np.zeros(3 * UNITS)])

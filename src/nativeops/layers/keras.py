@@ -53,8 +53,6 @@ class _Fused:
             return f"its activation is {_name(self.activation)}"
         if gates and self.recurrent_activation not in gates:
             return f"its recurrent activation is {_name(self.recurrent_activation)}"
-        if not getattr(self.cell, "reset_after", True):
-            return "it has `reset_after=False`"
         if getattr(self, "use_cudnn", "auto") is True:
             return "it has `use_cudnn=True`"
         if training and self.recurrent_dropout:
@@ -157,11 +155,28 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__name__", function))
 
 
+class _LowMemory(_Fused):
+    """A layer that may keep less for its gradient."""
+
+    def __init__(self, *args: Any, low_memory: bool = False, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.low_memory = low_memory
+
+    def get_config(self: Any) -> dict[str, Any]:
+        """Keras's own configuration, unless `low_memory` is set."""
+        config = super().get_config()  # type: ignore[misc]
+        return {**config, "low_memory": True} if self.low_memory else dict(config)
+
+    def _options(self) -> dict[str, Any]:
+        return {"low_memory": self.low_memory}
+
+
 @keras.saving.register_keras_serializable("nativeops")
-class LSTM(_Fused, keras.layers.LSTM):  # type: ignore[misc]
+class LSTM(_LowMemory, keras.layers.LSTM):  # type: ignore[misc]
     """`keras.layers.LSTM`, computed by `nativeops.lstm_layer`.
 
     Arguments, weights, masks, states and saved files are Keras's; ``unroll`` changes nothing.
+    With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
     Keras's own steps compute it with other activations than the default ones, with
     ``use_cudnn=True``, and in training with ``recurrent_dropout``: a warning says so when the
     layer is built, and the method `unfused` says why.
@@ -172,15 +187,17 @@ class LSTM(_Fused, keras.layers.LSTM):  # type: ignore[misc]
 
 
 @keras.saving.register_keras_serializable("nativeops")
-class GRU(_Fused, keras.layers.GRU):  # type: ignore[misc]
+class GRU(_LowMemory, keras.layers.GRU):  # type: ignore[misc]
     """`keras.layers.GRU`, computed by `nativeops.gru_layer`.
 
-    As `LSTM` of this module; Keras's own steps compute it also with ``reset_after=False``, the
-    original variant, which the op does not have.
+    As `LSTM` of this module.
     """
 
     _kind, _layer = "gru", gru_layer
     _activations = (_TANH, _SIGMOID)
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "linear_before_reset": self.cell.reset_after}
 
 
 @keras.saving.register_keras_serializable("nativeops")

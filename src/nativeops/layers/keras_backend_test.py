@@ -39,6 +39,8 @@ LAYERS = {
     "LSTM bare": ("LSTM", {"use_bias": False}),
     "GRU": ("GRU", {}),
     "GRU bare": ("GRU", {"use_bias": False}),
+    "GRU reset first": ("GRU", {"reset_after": False}),
+    "GRU reset first, bare": ("GRU", {"reset_after": False, "use_bias": False}),
     "SimpleRNN": ("SimpleRNN", {}),
     "SimpleRNN relu": ("SimpleRNN", {"activation": "relu"}),
 }
@@ -129,6 +131,8 @@ def test_masked_steps_are_not_read(name):
         ("LSTM", "holes"),
         ("GRU", "holes"),
         ("GRU bare", "none"),
+        ("GRU reset first", "holes"),
+        ("GRU reset first, bare", "none"),
         ("SimpleRNN", "none"),
         ("SimpleRNN relu", "holes"),
     ],
@@ -141,6 +145,19 @@ def test_gradients_are_those_of_keras(which, mask):
     found, expected = (gradients(layer, x, mask, weight) for layer in (ours, own))
     assert len(found) == 1 + len(ours.weights)
     assert_close(found, expected, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_low_memory_has_the_same_gradients_and_is_saved(name):
+    layers = getattr(fused, name)
+    own, _ = pair(name)
+    low = layers.from_config(layers(UNITS, low_memory=True).get_config())
+    assert low.low_memory
+    low.build((BATCH, STEPS, INPUTS))
+    low.set_weights(own.get_weights())
+    x, weight = normal(BATCH, STEPS, INPUTS), tensor(normal(BATCH, UNITS, seed=3))
+    assert low._options()["low_memory"]
+    assert_close(gradients(low, x, None, weight), gradients(own, x, None, weight), 1e-4)
 
 
 def learnt(module, weights, **options):
@@ -248,7 +265,6 @@ def test_dropout_draws_what_keras_draws(name):
         ("LSTM", {"activation": "relu"}, "its activation is relu"),
         ("SimpleRNN", {"activation": None}, "its activation is linear"),
         ("GRU", {"recurrent_activation": "hard_sigmoid"}, "recurrent activation is hard_sigmoid"),
-        ("GRU", {"reset_after": False}, "`reset_after=False`"),
         ("LSTM", {"recurrent_dropout": 0.5, "seed": 3}, "`recurrent_dropout=0.5`"),
     ],
 )

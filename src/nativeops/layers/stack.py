@@ -6,16 +6,13 @@ from functools import partial
 from typing import Any, Generic, Literal, NamedTuple
 
 from nativeops.declare import Array
-from nativeops.errors import ArgumentError, RangeError, ShapeError, message
-from nativeops.frameworks import framework_of
 from nativeops.layers._arrays import join, swap_first
+from nativeops.layers._checks import check, check_dropout, own_weights
 from nativeops.ops.dropout import dropout as drop
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
+from nativeops.ops.lstm_projected import lstm_projected_layer
 from nativeops.ops.rnn import rnn_layer
-
-# Of one layer in one direction: w_ih, w_hh, and perhaps b_ih, b_hh.
-_NAMES = ("w_ih", "w_hh", "b_ih", "b_hh")
 
 
 class Lstm(NamedTuple, Generic[Array]):
@@ -40,6 +37,7 @@ def lstm(
     c_0: Array | None = None,
     lengths: Array | None = None,
     *,
+    peepholes: Sequence[Array | None] | None = None,
     bidirectional: bool = False,
     dropout: float = 0.0,
     seed: Array | None = None,
@@ -50,19 +48,25 @@ def lstm(
 
     Each layer computes, with ``z = W_ih x[t] + b_ih + W_hh h + b_hh`` in four blocks
     ``i, f, g, o`` of ``h`` rows: ``i, f, o = σ(z_i), σ(z_f), σ(z_o)``, ``g = tanh(z_g)``,
-    ``c' = f·c + i·g``, ``output[t] = h' = o·tanh(c')``. The outputs of a layer, with both
-    directions one behind the other, are the inputs of the next.
+    ``c' = f·c + i·g``, ``output[t] = h' = o·tanh(c')``, or with a projection
+    ``h' = W_hr (o·tanh(c'))`` of ``p`` numbers; peepholes add ``p_i·c``, ``p_f·c`` and ``p_o·c'``
+    to ``z_i``, ``z_f`` and ``z_o``. The outputs of a layer, with both directions one behind the
+    other, are the inputs of the next.
 
     Args:
         x: Inputs ``[t, b, i]``, or ``[b, t, i]`` with ``batch_first``.
         weights: One ``(w_ih, w_hh)`` or ``(w_ih, w_hh, b_ih, b_hh)`` for each layer, with
             ``bidirectional`` for each layer and direction: ``w_ih [4·h, i]`` (of later layers
             ``[4·h, d·h]``), ``w_hh [4·h, h]``, ``b_ih`` and ``b_hh [4·h]``, in cuDNN's and
-            PyTorch's order of gates (i, f, g, o). ``d`` is the number of directions.
+            PyTorch's order of gates (i, f, g, o). ``d`` is the number of directions. With a
+            projection each has ``w_hr [p, h]`` as its last, and ``p`` stands for ``h`` in the sizes
+            of ``w_hh``, of ``w_ih`` of later layers, of ``h_0``, ``h_n`` and ``output``.
         h_0: The outputs before the first step ``[layers·d, b, h]``; zeros if left away.
         c_0: The cells before the first step ``[layers·d, b, h]``; zeros if left away.
         lengths: The number of steps of each sequence ``int32[b]``, from 0 to ``t``, in any order;
             ``t`` if left away.
+        peepholes: ``[3·h]`` for each entry of `weights`: with what the gates i, f and o see the
+            cell, one gate behind the other; none where it is None.
         bidirectional: Each layer also from each sequence's own end to its beginning.
         dropout: The probability with which an output of a layer is set to 0 before the next layer
             reads it, from 0 to below 1. For training; leave it away otherwise.
@@ -79,8 +83,9 @@ def lstm(
     Gradient: for all float arrays.
     Cost: O(layers · d · Σ lengths · h·(i + h)) time; each layer keeps 5·t·b·d·h numbers where a
         gradient is needed, with ``low_memory`` t·b·d·h.
-    Same as: ``torch.nn.LSTM(i, h, layers, bidirectional=.., batch_first=..)``.
+    Same as: ``torch.nn.LSTM(i, h, layers, bidirectional=.., batch_first=.., proj_size=..)``.
     Source: Hochreiter & Schmidhuber 1997, Long short-term memory; Gers, Schmidhuber & Cummins 2000;
+        peepholes: Gers & Schmidhuber 2000; projection: Sak, Senior & Beaufays 2014;
         both directions: Schuster & Paliwal 1997, Bidirectional recurrent neural networks.
 
     >>> x, weights = np.ones((3, 2, 1)), (np.ones((8, 1)), np.zeros((8, 2)))
@@ -89,10 +94,11 @@ def lstm(
     ((3, 2, 4), (2, 2, 2), (2, 2, 2))
     """
     states = {"h_0": h_0, "c_0": c_0}
-    check("lstm", 4, x, weights, states, bidirectional, dropout, seed, batch_first)
+    check("lstm", 4, x, weights, states, bidirectional, batch_first, peepholes)
+    check_dropout("lstm", dropout, seed, len(weights) // (1 + bidirectional))
     output, (h_n, c_n) = run(
-        partial(lstm_layer, low_memory=low_memory), swap_first(x) if batch_first else x, weights,
-        (h_0, c_0), lengths,
+        partial(any_lstm_layer, low_memory=low_memory), swap_first(x) if batch_first else x,
+        weights, (h_0, c_0), lengths, peepholes,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Lstm(swap_first(output) if batch_first else output, h_n, c_n)
@@ -104,6 +110,7 @@ def gru(
     h_0: Array | None = None,
     lengths: Array | None = None,
     *,
+    linear_before_reset: bool = True,
     bidirectional: bool = False,
     dropout: float = 0.0,
     seed: Array | None = None,
@@ -114,8 +121,9 @@ def gru(
 
     Each layer computes, with ``x = W_ih x[t] + b_ih`` and ``y = W_hh h + b_hh``, each in three
     blocks ``r, z, n`` of ``h`` rows: ``r = σ(x_r + y_r)``, ``z = σ(x_z + y_z)``,
-    ``n = tanh(x_n + r·y_n)``, ``output[t] = h' = (1 - z)·n + z·h``. The outputs of a layer, with
-    both directions one behind the other, are the inputs of the next.
+    ``n = tanh(x_n + r·y_n)``, ``output[t] = h' = (1 - z)·n + z·h``. Without
+    ``linear_before_reset`` it is ``n = tanh(x_n + W_hn (r·h) + b_hn)``. The outputs of a layer,
+    with both directions one behind the other, are the inputs of the next.
 
     Args:
         x: As in `lstm`.
@@ -123,6 +131,8 @@ def gru(
             (r, z, n).
         h_0: As in `lstm`.
         lengths: As in `lstm`.
+        linear_before_reset: Whether the reset gate is applied behind the product with the state, as
+            in PyTorch, cuDNN and Keras's ``reset_after=True``, or to the state itself.
         bidirectional: As in `lstm`.
         dropout: As in `lstm`.
         seed: As in `lstm`.
@@ -135,7 +145,8 @@ def gru(
     Gradient: for all float arrays.
     Cost: As `lstm`; each layer keeps 4·t·b·d·h numbers where a gradient is needed.
     Same as: ``torch.nn.GRU(i, h, layers, bidirectional=.., batch_first=..)``.
-    Source: Cho et al. 2014, Learning phrase representations using RNN encoder-decoder, version 3.
+    Source: Cho et al. 2014, Learning phrase representations using RNN encoder-decoder, version 3;
+        without ``linear_before_reset`` version 1.
 
     >>> x, weights = np.ones((3, 2, 1)), (np.ones((6, 1)), np.zeros((6, 2)))
     >>> nativeops.gru(x, [weights], batch_first=True).h_n.round(4)
@@ -143,10 +154,11 @@ def gru(
             [0.3546, 0.3546],
             [0.3546, 0.3546]]])
     """
-    check("gru", 3, x, weights, {"h_0": h_0}, bidirectional, dropout, seed, batch_first)
+    check("gru", 3, x, weights, {"h_0": h_0}, bidirectional, batch_first)
+    check_dropout("gru", dropout, seed, len(weights) // (1 + bidirectional))
+    layer = partial(gru_layer, linear_before_reset=linear_before_reset, low_memory=low_memory)
     output, (h_n,) = run(
-        partial(gru_layer, low_memory=low_memory), swap_first(x) if batch_first else x, weights,
-        (h_0,), lengths,
+        layer, swap_first(x) if batch_first else x, weights, (h_0,), lengths,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Recurrent(swap_first(output) if batch_first else output, h_n)
@@ -194,7 +206,8 @@ def rnn(
     array([1., 2.])
     """
     rnn_layer.signature.attributes[0].check("rnn", activation)
-    check("rnn", 1, x, weights, {"h_0": h_0}, bidirectional, dropout, seed, batch_first)
+    check("rnn", 1, x, weights, {"h_0": h_0}, bidirectional, batch_first)
+    check_dropout("rnn", dropout, seed, len(weights) // (1 + bidirectional))
     output, (h_n,) = run(
         partial(rnn_layer, activation=activation), swap_first(x) if batch_first else x, weights,
         (h_0,), lengths, bidirectional=bidirectional, dropout=dropout, seed=seed,
@@ -207,12 +220,32 @@ for _function in (lstm, gru, rnn):
     vars(_function)["autograph_info__"] = True
 
 
+def any_lstm_layer(
+    x: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any,
+    b_hh: Any,
+    h_0: Any,
+    c_0: Any,
+    lengths: Any,
+    *,
+    w_hr: Any = None,
+    **more: Any,
+) -> Any:
+    """`lstm_layer`, or where `w_hr` is given `lstm_projected_layer`."""
+    if w_hr is None:
+        return lstm_layer(x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, lengths, **more)
+    return lstm_projected_layer(x, w_ih, w_hh, w_hr, b_ih, b_hh, h_0, c_0, lengths, **more)
+
+
 def run(
     layer: Callable[..., Any],
     x: Any,
     weights: Sequence[Sequence[Any]],
     states: Sequence[Any],
     lengths: Any,
+    peepholes: Sequence[Any] | None = None,
     *,
     bidirectional: bool,
     dropout: float,
@@ -226,96 +259,14 @@ def run(
             x = drop(x, seed, p=dropout, stream=first // directions)
         outputs = []
         for place in range(first, first + directions):
-            own = (*weights[place], None, None)[:4]
+            *own, w_hr = own_weights(weights[place])
             before = [None if state is None else state[place] for state in states]
-            output, *after = layer(x, *own, *before, lengths, reverse=place > first)
+            more = {} if w_hr is None else {"w_hr": w_hr}
+            if peepholes is not None and peepholes[place] is not None:
+                more["peepholes"] = peepholes[place]
+            output, *after = layer(x, *own, *before, lengths, reverse=place > first, **more)
             outputs.append(output)
             for final, state in zip(finals, after, strict=False):  # what is kept comes last
                 final.append(state[None])
         x = join(outputs, -1)
     return x, [join(final, 0) for final in finals]
-
-
-def check(
-    name: str,
-    gates: int,
-    x: Any,
-    weights: Sequence[Sequence[Any]],
-    states: dict[str, Any],
-    bidirectional: bool,
-    dropout: float,
-    seed: Any,
-    batch_first: bool,
-) -> None:
-    """What the ops of the single layers cannot say as clearly: which weight or state is wrong."""
-    axes = "[b t i]" if batch_first else "[t b i]"
-    shape = _shape(name, "x", x)
-    if len(shape) != 3:
-        text = f"`x` must have 3 axes {axes}, but has {len(shape)}."
-        raise ShapeError(message(name, text))
-    directions = 2 if bidirectional else 1
-    if not weights or len(weights) % directions:
-        words = "direction of each layer" if bidirectional else "layer"
-        text = f"`weights` must have an entry for each {words}, but has {len(weights)}."
-        raise ArgumentError(message(name, text))
-    units = _units(name, weights)
-    for place in range(len(weights)):
-        inputs = shape[2] if place < directions else _times(directions, units)
-        _check_weights(name, weights[place], place, _times(gates, units), inputs, units)
-    for word, state in states.items():
-        if state is not None:
-            wanted = (len(weights), shape[0 if batch_first else 1], units)
-            _check_shape(name, word, state, "layers*d b h", wanted)
-    _check_dropout(name, dropout, seed, len(weights) // directions)
-
-
-def _check_dropout(name: str, dropout: float, seed: Any, layers: int) -> None:
-    if not 0 <= dropout < 1:
-        text = f"`dropout` must be at least 0 and below 1, but is {dropout!r}."
-        raise RangeError(message(name, text))
-    if dropout and layers > 1 and seed is None:
-        hint = "give an integer of shape [1], another one in each step of training."
-        raise ArgumentError(message(name, "`dropout` needs a `seed`.", hint=hint))
-
-
-def _units(name: str, weights: Sequence[Sequence[Any]]) -> Any:
-    """The number of hidden units, as the first weights have it."""
-    for place, own in enumerate(weights):
-        if len(own) not in (2, 4):
-            text = f"`weights[{place}]` must have 2 or 4 arrays, but has {len(own)}."
-            raise ArgumentError(message(name, text, hint="give w_ih, w_hh, or both biases too."))
-    shape = _shape(name, "weights[0][1]", weights[0][1])
-    if len(shape) != 2:
-        text = f"`weights[0][1]` (w_hh) must have 2 axes, but has {len(shape)}."
-        raise ShapeError(message(name, text))
-    return shape[1]
-
-
-def _check_weights(
-    name: str, own: Sequence[Any], place: int, rows: Any, inputs: Any, units: Any
-) -> None:
-    wanted = ((rows, inputs), (rows, units), (rows,), (rows,))
-    for i, (array, shape) in enumerate(zip(own, wanted, strict=False)):
-        if array is not None or i < 2:
-            _check_shape(name, f"weights[{place}][{i}]", array, _NAMES[i], shape)
-
-
-def _times(count: int, size: Any) -> Any:
-    """A size, unless it is one that TensorFlow does not know yet."""
-    return None if size is None else count * size
-
-
-def _check_shape(name: str, word: str, array: Any, what: str, wanted: tuple[Any, ...]) -> None:
-    """Unknown sizes, which TensorFlow has, are left to the ops."""
-    shape = _shape(name, word, array)
-    pairs = zip(shape, wanted, strict=False)
-    if len(shape) != len(wanted) or any(a != b for a, b in pairs if None not in (a, b)):
-        text = f"`{word}` ({what}) must have the shape {list(wanted)}, but has {list(shape)}."
-        raise ShapeError(message(name, text))
-
-
-def _shape(name: str, word: str, array: Any) -> tuple[Any, ...]:
-    if framework_of(type(array)) is None:
-        text = f"`{word}` must be an array, but is {type(array).__name__}."
-        raise ArgumentError(message(name, text))
-    return tuple(array.shape)

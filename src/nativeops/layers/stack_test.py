@@ -104,6 +104,56 @@ def test_low_memory_gives_the_same_gradient_of_fewer_numbers(kind: str) -> None:
     assert kept[0] - kept[1] == 4 * T * B * 4 * H  # two layers, two directions, four blocks each
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_projections_equal_torch(bidirectional: bool, arrays: Arrays) -> None:
+    place, n = placing(arrays), 2 * (1 + bidirectional)
+    for bias in (True, False):
+        module = theirs("lstm", 2, bidirectional, proj_size=3, bias=bias)
+        x, states = numbers(T, B, D), (numbers(n, B, 3), numbers(n, B, H))
+        output, final = module(torch.from_numpy(x), tuple(map(torch.from_numpy, states)))
+        found = nativeops.lstm(
+            place(x), weights_of(module, place), *map(place, states), bidirectional=bidirectional
+        )
+        for mine, right in zip(found, (output, *final), strict=True):
+            np.testing.assert_allclose(arrays.values(mine), right.detach().numpy(), atol=1e-13)
+
+
+def test_peepholes_belong_to_the_weights_in_their_place(arrays: Arrays) -> None:
+    place, x = placing(arrays), numbers(T, B, D)
+    weights = weights_of(theirs("lstm", 2, True), np.asarray)
+    peepholes = [numbers(3 * H), None, numbers(3 * H) - 1, 2 * numbers(3 * H)]
+    expected = x
+    for first in (0, 2):
+        made = [
+            nativeops.lstm_layer(
+                expected,
+                *weights[first + back],
+                peepholes=peepholes[first + back],
+                reverse=back == 1,
+            ).output
+            for back in (0, 1)
+        ]
+        expected = np.concatenate(made, -1)
+    found = nativeops.lstm(
+        place(x), [tuple(map(place, own)) for own in weights], bidirectional=True,
+        peepholes=[None if p is None else place(p) for p in peepholes],
+    )  # fmt: skip
+    np.testing.assert_allclose(arrays.values(found.output), expected, atol=1e-14)
+
+
+def test_gru_with_the_reset_first_in_all_layers(arrays: Arrays) -> None:
+    place, x = placing(arrays), numbers(T, B, D)
+    weights = weights_of(theirs("gru", 2, False), np.asarray)
+    expected = x
+    for own in weights:
+        expected = nativeops.gru_layer(expected, *own, linear_before_reset=False).output
+    found = nativeops.gru(
+        place(x), [tuple(map(place, own)) for own in weights], linear_before_reset=False
+    )
+    np.testing.assert_allclose(arrays.values(found.output), expected, atol=1e-14)
+    assert not np.allclose(expected, nativeops.gru(x, weights).output)
+
+
 def test_biases_may_be_left_away() -> None:
     module = theirs("gru", 2, False, bias=False)
     x = numbers(T, B, D)
@@ -196,7 +246,8 @@ def mistakes(op: Any, gates: int, array: Callable[..., Any]) -> dict[str, Callab
         "`weights` must have an entry for each direction of each layer, but has 1.":
             lambda: op(x, [good], bidirectional=True),
         "`weights` must have an entry for each layer, but has 0.": lambda: op(x, []),
-        "`weights[0]` must have 2 or 4 arrays, but has 1.": lambda: op(x, [good[:1]]),
+        f"`weights[0]` must have {'2 to 5' if gates == 4 else '2 or 4'} arrays, but has 1.":
+            lambda: op(x, [good[:1]]),
         "`weights[0][0]` must be an array, but is list.": lambda: op(x, [([1.0], good[1])]),
         "`x` must be an array, but is list.": lambda: op([1.0], [good]),
         "`x` must have 3 axes [b t i], but has 2.":
@@ -233,6 +284,51 @@ def test_mistakes_are_explained_alike_in_all_frameworks(kind: str, arrays: Array
             call()
         first, *_ = str(raised.value).splitlines()
         assert first in (f"{kind}: {text}", f"{kind}_layer: {text}")
+
+
+def lstm_mistakes(array: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
+    """What can be wrong with projections and peepholes."""
+    op, x, rows, p = nativeops.lstm, array(T, B, D), 4 * H, 3
+    good = (array(rows, D), array(rows, p), array(p, H))
+    plain, later = (array(rows, D), array(rows, H)), (array(rows, p), array(rows, p), array(p, H))
+    return {
+        f"`weights[0][1]` (w_hh) must have the shape [{rows}, {p}], but has [{rows}, {H}].":
+            lambda: op(x, [(plain[0], plain[1], good[2])]),
+        f"`weights[1][0]` (w_ih) must have the shape [{rows}, {p}], but has [{rows}, {H}].":
+            lambda: op(x, [good, (array(rows, H), *later[1:])]),
+        f"`weights[1][2]` (w_hr) must have the shape [{p}, {H}], but has [{H}, {p}].":
+            lambda: op(x, [good, (*later[:2], array(H, p))]),
+        "`weights[0][2]` (w_hr) must have 2 axes, but has 1.":
+            lambda: op(x, [(*good[:2], array(p))]),
+        "`weights[1]` has no projection (w_hr), but `weights[0]` has one.":
+            lambda: op(x, [good, later[:2]]),
+        "`weights[1]` has a projection (w_hr), but `weights[0]` has none.":
+            lambda: op(x, [plain, later]),
+        "`weights[0]` must have 2 to 5 arrays, but has 6.": lambda: op(x, [2 * good]),
+        f"`h_0` (layers*d b p) must have the shape [1, {B}, {p}], but has [1, {B}, {H}].":
+            lambda: op(x, [good], array(1, B, H), array(1, B, H)),
+        f"`c_0` (layers*d b h) must have the shape [1, {B}, {H}], but has [1, {B}, {p}].":
+            lambda: op(x, [good], array(1, B, p), array(1, B, p)),
+        "`peepholes` must have an entry for each of `weights`, 1, but has 2.":
+            lambda: op(x, [plain], peepholes=[None, None]),
+        f"`peepholes[0]` (3*h) must have the shape [{3 * H}], but has [{H}].":
+            lambda: op(x, [plain], peepholes=[array(H)]),
+        "`peepholes[0]` must be an array, but is list.":
+            lambda: op(x, [plain], peepholes=[[1.0]]),
+        f"`lengths[0]` is {T + 1}, but must be from 0 to {T}, the steps of `x`.":
+            lambda: op(x, [good], lengths=array(B, dtype="int32", value=T + 1)),
+    }  # fmt: skip
+
+
+def test_mistakes_of_projections_are_explained_alike_in_all_frameworks(arrays: Arrays) -> None:
+    def array(*shape: int, dtype: str = "float64", value: float = 1) -> Any:
+        return arrays.place(np.full(shape, value), dtype).array
+
+    for text, call in lstm_mistakes(array).items():
+        with pytest.raises(NativeOpsError) as raised:
+            call()
+        first, *_ = str(raised.value).splitlines()
+        assert first in (f"lstm: {text}", f"lstm_projected_layer: {text}")
 
 
 def test_unknown_activation_is_explained() -> None:

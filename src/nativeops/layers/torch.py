@@ -6,6 +6,7 @@ other's), forward method, checks and their texts are PyTorch's own; only the com
 package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RNNBase`.
 
 * Sequences of no step at all are allowed; their final state is the initial one.
+* GRU and LSTM take `low_memory=True`: no gates are kept for the gradient, which makes them again.
 * Dropout takes one number from PyTorch's generator in each forward pass, so `torch.manual_seed`
   repeats it; its zeros are not where PyTorch's would be.
 * Under autocast they compute in and return autocast's dtype.
@@ -25,11 +26,9 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from nativeops.errors import message
 from nativeops.layers import stack
 from nativeops.layers.torch_ctc import CTCLoss as CTCLoss
 from nativeops.ops.gru import gru_layer
-from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer
 
 
@@ -40,6 +39,7 @@ class _Fused(torch.nn.RNNBase):
     """What the three layers share."""
 
     _theirs: ClassVar[Any]  # PyTorch's class of the same name
+    low_memory = False  # of layers that `accelerate` swapped or that an older version saved, too
 
     def _layer(self) -> Callable[..., Any]:
         """The op of one layer in one direction."""
@@ -109,6 +109,10 @@ class _Fused(torch.nn.RNNBase):
     def _result(self, finals: Sequence[Any]) -> Any:
         return finals[0]
 
+    def extra_repr(self) -> str:
+        """The arguments, as PyTorch's layer shows them."""
+        return super().extra_repr() + ", low_memory=True" * self.low_memory
+
     def _check(self, input: Any, states: Any, batch_sizes: Any) -> None:
         """Raise what PyTorch has to say about sizes and dtypes."""
         if states is None:
@@ -122,8 +126,16 @@ def _lowered(dtype: torch.dtype, array: Any) -> Any:
     return array if array is None or array.dtype is torch.float64 else array.to(dtype)
 
 
+def _refuse_projection(more: dict[str, Any]) -> None:
+    """Say of further arguments what PyTorch says, or what Python says."""
+    if "proj_size" in more:
+        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+    if more:
+        raise TypeError(f"unexpected keyword argument {min(more)!r}")
+
+
 class LSTM(_Fused):
-    """LSTM: what `torch.nn.LSTM` computes, fused; without projections (`proj_size`) so far."""
+    """LSTM: what `torch.nn.LSTM` computes, fused."""
 
     _theirs, _count = torch.nn.LSTM, 2
     check_forward_args: Any = torch.nn.LSTM.check_forward_args
@@ -142,17 +154,17 @@ class LSTM(_Fused):
         proj_size: int = 0,
         device: Any = None,
         dtype: Any = None,
+        *,
+        low_memory: bool = False,
     ) -> None:
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             proj_size, device, dtype,
         )  # fmt: skip
-        if proj_size:
-            text = f"`proj_size` must be 0, but is {proj_size}: projections are not there yet."
-            raise NotImplementedError(message("LSTM", text, hint="use `torch.nn.LSTM` for them."))
+        self.low_memory = low_memory
 
     def _layer(self) -> Any:
-        return lstm_layer
+        return partial(stack.any_lstm_layer, low_memory=self.low_memory)
 
     def _states(self, hx: Any) -> list[Any] | None:
         if hx is not None and len(hx) != 2:
@@ -179,14 +191,19 @@ class GRU(_Fused):
         bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
+        *,
+        low_memory: bool = False,
+        **more: Any,
     ) -> None:
+        _refuse_projection(more)
         super().__init__(
             "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             0, device, dtype,
         )  # fmt: skip
+        self.low_memory = low_memory
 
     def _layer(self) -> Any:
-        return gru_layer
+        return partial(gru_layer, low_memory=self.low_memory)
 
 
 class RNN(_Fused):
@@ -206,7 +223,9 @@ class RNN(_Fused):
         bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
+        **more: Any,
     ) -> None:
+        _refuse_projection(more)
         if nonlinearity not in ("tanh", "relu"):
             text = f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
             raise ValueError(text)

@@ -85,6 +85,28 @@ def test_unknown_nonlinearity_is_explained_as_by_torch() -> None:
     assert ours == theirs
 
 
-def test_projections_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match="LSTM: `proj_size` must be 0, but is 2"):
-        LSTM(D, H, proj_size=2)
+@pytest.mark.parametrize("size", [H, H + 1, -1, 0.5])
+def test_wrong_projections_are_explained_as_by_torch(size: Any) -> None:
+    theirs, ours = (error_of(lambda m=m: m(D, H, proj_size=size)) for m in KINDS["LSTM"])
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("kind", ["GRU", "RNN"])
+def test_projections_of_other_layers_are_refused_as_by_torch(kind: str) -> None:
+    theirs, ours = (error_of(lambda m=m: m(D, H, proj_size=2)) for m in KINDS[kind])
+    assert ours == theirs
+
+
+def test_states_of_projected_layers_are_checked_as_by_torch() -> None:
+    for shapes in (((1, B, H), (1, B, H)), ((1, B, 2), (1, B, 2)), ((2, B, 2), (2, B, H))):
+        states = tuple(map(torch.zeros, shapes))
+        theirs, ours = (
+            error_of(lambda m=m, given=states: m(D, H, proj_size=2)(torch.zeros(X), given))
+            for m in KINDS["LSTM"]
+        )
+        assert ours == theirs
+
+
+def test_unknown_arguments_are_refused(kind: str) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sparse'"):
+        KINDS[kind][1](D, H, sparse=True)

@@ -80,6 +80,66 @@ def test_relu_equals_torch() -> None:
     check_equal(theirs, ours, torch.randn(T, B, D, dtype=F64, requires_grad=True))
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_projections_equal_torch(layers: int, bidirectional: bool) -> None:
+    n = layers * (1 + bidirectional)
+    for options in ({}, {"bias": False}, {"batch_first": True}, {"low_memory": True}):
+        low = options.pop("low_memory", False)
+        given = {"bidirectional": bidirectional, "proj_size": 3, **options}
+        theirs, ours = pair("LSTM", D, H, layers, **given)
+        ours.low_memory = low
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+        shape = (B, T, D) if options.get("batch_first") else (T, B, D)
+        x = torch.randn(shape, dtype=F64, requires_grad=True)
+        hx = tuple(torch.randn(n, B, size, dtype=F64, requires_grad=True) for size in (3, H))
+        check_equal(theirs, ours, x)
+        check_equal(theirs, ours, x, hx)
+        check_equal(theirs, ours, x[:, 0], tuple(state[:, 0] for state in hx))
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1, 2, 1), (7, 1, 3, 17, 16), (2, 9, 5, 800, 300)], ids=str
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_projections_of_all_sizes_equal_torch(sizes: tuple[int, ...], dtype: str) -> None:
+    steps, batch, inputs, units, projected = sizes
+    kind = getattr(torch, dtype)
+    theirs, ours = pair("LSTM", inputs, units, bidirectional=True, dtype=kind, proj_size=projected)
+    x = torch.randn(steps, batch, inputs, dtype=kind, requires_grad=True)
+    check_equal(theirs, ours, x, atol=2e-5 if dtype == "float32" else 1e-12)
+
+
+def test_packed_sequences_with_projections_equal_torch() -> None:
+    theirs, ours = pair("LSTM", D, H, 2, bidirectional=True, proj_size=2)
+    check_packed(theirs, ours, pack_sequence(sequences(2, 5, 1, 4), enforce_sorted=False))
+
+
+def test_low_memory_computes_the_same_and_is_kept(kind: str) -> None:
+    if kind == "RNN":
+        pytest.skip("it keeps nothing but its outputs anyway")
+    theirs, ours = pair(kind, D, H, 2, bidirectional=True)
+    low = KINDS[kind][1](D, H, 2, bidirectional=True, dtype=F64, low_memory=True)
+    low.load_state_dict(theirs.state_dict())
+    x = torch.randn(T, B, D, dtype=F64, requires_grad=True)
+    check_equal(theirs, low, x)
+    sizes = [kept_numbers(module, x) for module in (low, ours)]
+    assert sizes[1] - sizes[0] == 4 * T * B * 4 * H  # two layers, two directions, four blocks each
+    assert repr(low) == repr(ours)[:-1] + ", low_memory=True)"
+    for other in (copy.deepcopy(low), pickle.loads(pickle.dumps(low))):
+        assert other.low_memory
+
+
+def kept_numbers(module: Any, x: Any) -> int:
+    """How many numbers autograd keeps."""
+    sizes: dict[int, int] = {}
+    count = lambda t: (sizes.update({t.data_ptr(): t.numel()}), t)[1]  # noqa: E731
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+        module(x)
+    return sum(sizes.values())
+
+
 def sequences(*lengths: int) -> list[Any]:
     return [torch.randn(length, D, dtype=F64, requires_grad=True) for length in lengths]
 

@@ -31,6 +31,7 @@ def forward(
     states: tuple[Any, ...],
     lengths: Any,
     reverse: bool,
+    units: int | None = None,
 ) -> tuple[Any, ...]:
     """The outputs, the final states, and what is kept of each step.
 
@@ -42,14 +43,16 @@ def forward(
         states: The initial states; the first is the output.
         lengths: As the op has it.
         reverse: As the op has it.
+        units: How many there are, if not as many as numbers in the first state.
     """
     w_ih, w_hh, b_ih, b_hh = weights
-    (steps, batch, _), units = x.shape, w_hh.shape[1]
-    output = np.zeros((steps, batch, units), x.dtype)
-    final = [np.zeros((batch, units), x.dtype) for _ in states]
+    (steps, batch, _), width = x.shape, w_hh.shape[1]
+    units = width if units is None else units
+    output = np.zeros((steps, batch, width), x.dtype)
+    final = [np.zeros((batch, units if n else width), x.dtype) for n in range(len(states))]
     kept = [np.zeros((steps, batch, size * units), x.dtype) for size in kept_sizes]
     for b in range(batch):
-        now = [initial(state, b, x, units) for state in states]
+        now = [initial(s, b, x, len(f[b])) for s, f in zip(states, final, strict=True)]
         for t in order(steps, lengths, b, reverse):
             *now, parts = cell(sums(w_ih, b_ih, x[t, b]), sums(w_hh, b_hh, now[0]), *now)
             output[t, b] = now[0]
@@ -87,12 +90,17 @@ def example(random: Any, given: Any, gates: int, states: tuple[str, ...]) -> dic
     Weights are so small that rounding does not grow from step to step.
     """
     t, b, i, h = (given[name] for name in "tbih")
-    shapes = {"x": (t, b, i), "w_ih": (gates * h, i), "w_hh": (gates * h, h)}
+    p = given.get("p", h)  # of a projected state
+    shapes = {"x": (t, b, i), "w_ih": (gates * h, i), "w_hh": (gates * h, p)}
+    shapes |= {"w_hr": (p, h)} if "p" in given else {}
     shapes |= dict.fromkeys(("b_ih", "b_hh"), (gates * h,))
-    shapes |= dict.fromkeys(states, (b, h))
+    shapes |= {state: (b, h if n else p) for n, state in enumerate(states)}
+    shapes |= {"peepholes": (3 * h,)} if gates == 4 else {}
     arrays = {name: random.standard_normal(shape) for name, shape in shapes.items()}
-    arrays["w_ih"] /= 1 + i
-    arrays["w_hh"] /= 1 + h
+    for name in arrays.keys() & {"w_ih", "w_hh", "w_hr"}:
+        arrays[name] /= 1 + arrays[name].shape[1]
+    if "peepholes" in arrays:
+        arrays["peepholes"] /= 8
     return {**arrays, "lengths": random.integers(0, t + 1, b).astype(np.int32)}
 
 
@@ -105,7 +113,8 @@ def grad_example(
     results = op.reference(**arguments, **chosen)
     kept = {name: value for name, value in results._asdict().items() if not name.endswith("_n")}
     finals = {
-        f"d_{name}_n": random.standard_normal(results[0].shape[1:]) for name in _names(states)
+        f"d_{name}_n": random.standard_normal(getattr(results, f"{name}_n").shape)
+        for name in _names(states)
     }
     if op.name == "rnn_layer":
         del arguments["b_ih"], arguments["b_hh"]

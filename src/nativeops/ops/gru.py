@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GRU layer: one layer in one direction."""
 
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -14,10 +15,10 @@ class GruLayer(NamedTuple, Generic[Array]):
 
     output: Float[Array, "t b h"]
     h_n: Float[Array, "b h"]
-    gates: Kept[Float[Array, "t-low_memory*t b 4*h"]]
+    gates: Kept[Float[Array, "t-low_memory*t b 3*h+linear_before_reset*h"]]
 
 
-@op(kernel="gru.h", independent="b", carries="t")
+@op(kernel="gru.h", independent="b", carries="t", reuse={"h_n": "h_0"})
 def gru_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "3*h i"],
@@ -27,6 +28,7 @@ def gru_layer(
     h_0: Float[Array, "b h"] | None = None,
     lengths: Int32[Array, "b"] | None = None,
     *,
+    linear_before_reset: bool = True,
     reverse: bool = False,
     low_memory: bool = False,
 ) -> GruLayer[Array]:
@@ -34,7 +36,8 @@ def gru_layer(
 
     ``r = σ(x_r + y_r)``, ``z = σ(x_z + y_z)``, ``n = tanh(x_n + r·y_n)``,
     ``output[t] = h' = (1 - z)·n + z·h``, where ``x = W_ih x[t] + b_ih`` and ``y = W_hh h + b_hh``
-    have three blocks ``r, z, n`` of ``h`` rows each.
+    have three blocks ``r, z, n`` of ``h`` rows each. Without ``linear_before_reset`` it is
+    ``n = tanh(x_n + W_hn (r·h) + b_hn)``.
 
     Args:
         x: The inputs, step by step.
@@ -45,6 +48,8 @@ def gru_layer(
         h_0: The output before the first step; zeros if left away.
         lengths: The number of steps of each sequence, from 0 to ``t``, in any order; ``t`` if left
             away.
+        linear_before_reset: Whether the reset gate is applied behind the product with the state, as
+            in cuDNN, PyTorch and Keras's ``reset_after=True``, or to the state itself.
         reverse: From each sequence's own end to its beginning.
         low_memory: Keep no gates for the gradient, which then computes them again.
 
@@ -53,17 +58,19 @@ def gru_layer(
     NaN: stays in its own sequence.
     Gradient: for all float arguments.
     Cost: O(Σ lengths · h·(i + h)) time; in memory, beyond the results, the packed weights and two
-        steps (at least 48 rows) of gates. Where a gradient is needed 4·t·b·h numbers are kept,
-        or none with ``low_memory``, for a third more time.
-    Same as: ``torch.nn.GRU(i, h)``.
-    Source: Cho et al. 2014, Learning phrase representations using RNN encoder-decoder, version 3
-        (the reset gate is applied behind the product, as in cuDNN).
+        steps (at least 48 rows) of gates. Where a gradient is needed 4·t·b·h numbers are kept (3
+        without ``linear_before_reset``), or none with ``low_memory``, for a third more time.
+        Without ``linear_before_reset`` a step waits for two products, one behind the other.
+    Same as: ``torch.nn.GRU(i, h)``; ``GRU`` of ONNX has both variants, by the same name.
+    Source: Cho et al. 2014, Learning phrase representations using RNN encoder-decoder, version 3;
+        without ``linear_before_reset`` version 1.
 
     >>> gru_layer(np.ones((2, 1, 1)), np.ones((3, 1)), np.zeros((3, 1))).output.ravel().round(4)
     array([0.2048, 0.3546])
     """
-    weights = (w_ih, w_hh, b_ih, b_hh)
-    made = GruLayer(*_steps.forward(_cell, (4,), x, weights, (h_0,), lengths, reverse))
+    weights, sizes = (w_ih, w_hh, b_ih, b_hh), (4 if linear_before_reset else 3,)
+    cell = _cell if linear_before_reset else _reset_first(w_hh, b_hh)
+    made = GruLayer(*_steps.forward(cell, sizes, x, weights, (h_0,), lengths, reverse))
     return made._replace(gates=made.gates[:0]) if low_memory else made
 
 
@@ -72,6 +79,19 @@ def _cell(from_x: Any, from_h: Any, h: Any) -> tuple[Any, ...]:
     r, z = (1 / (1 + np.exp(-x[gate] - y[gate])) for gate in (0, 1))
     n = np.tanh(x[2] + r * y[2])
     return (1 - z) * n + z * h, (np.concatenate([r, z, n, y[2]]),)
+
+
+def _reset_first(w_hh: Any, b_hh: Any) -> Callable[..., tuple[Any, ...]]:
+    """The cell without `linear_before_reset`, of which the third product has another factor."""
+    h = w_hh.shape[1]
+
+    def cell(from_x: Any, from_h: Any, state: Any) -> tuple[Any, ...]:
+        r, z = (1 / (1 + np.exp(-from_x - from_h)))[: 2 * h].reshape(2, h)
+        b_n = None if b_hh is None else b_hh[2 * h :]
+        n = np.tanh(from_x[2 * h :] + _steps.sums(w_hh[2 * h :], b_n, r * state))
+        return (1 - z) * n + z * state, (np.concatenate([r, z, n]),)
+
+    return cell
 
 
 class GruLayerGrad(NamedTuple, Generic[Array]):
@@ -93,12 +113,13 @@ def gru_layer_grad(
     output: Float[Array, "t b h"],
     d_output: Float[Array, "t b h"],
     d_h_n: Float[Array, "b h"],
-    gates: Float[Array, "t b 4*h"] | None = None,
+    gates: Float[Array, "t b 3*h+linear_before_reset*h"] | None = None,
     b_ih: Float[Array, "3*h"] | None = None,
     b_hh: Float[Array, "3*h"] | None = None,
     h_0: Float[Array, "b h"] | None = None,
     lengths: Int32[Array, "b"] | None = None,
     *,
+    linear_before_reset: bool = True,
     reverse: bool = False,
 ) -> GruLayerGrad[Array]:
     """What flows back through `gru_layer` into its arguments.
@@ -106,7 +127,9 @@ def gru_layer_grad(
     ``d_h = d_output[t] + W_hhᵀ d_y[t + 1] + what passed by``, from the last step to the first;
     ``d_x_n = d_h·(1 - z)·(1 - n²)``, ``d_r = d_x_n·y_n·r(1 - r)``, ``d_z = d_h·(h - n)·z(1 - z)``,
     ``d_y_n = d_x_n·r``; ``d_h·z`` passes by the gates. The products with inputs and states follow
-    from ``d_r, d_z, d_x_n`` and from ``d_r, d_z, d_y_n``.
+    from ``d_r, d_z, d_x_n`` and from ``d_r, d_z, d_y_n``. Without ``linear_before_reset`` all are
+    from ``d_r, d_z, d_x_n``, ``d_r = (W_hnᵀ d_x_n)·h·r(1 - r)``, and ``(W_hnᵀ d_x_n)·r`` passes by
+    the gates, too.
 
     Args:
         x: As given to `gru_layer`.
@@ -115,17 +138,20 @@ def gru_layer_grad(
         output: What `gru_layer` returned.
         d_output: The gradient that arrives at the outputs.
         d_h_n: The gradient that arrives at the final output.
-        gates: What it kept: ``r, z, n, y_n``, or None: then it is computed again.
+        gates: What it kept: ``r, z, n, y_n``, or None: then it is computed again. There is no
+            ``y_n`` without ``linear_before_reset``.
         b_ih: As given to `gru_layer`; needed where no gates were kept.
         b_hh: As given to `gru_layer`; needed where no gates were kept.
         h_0: As given to `gru_layer`.
         lengths: As given to `gru_layer`.
+        linear_before_reset: As given to `gru_layer`.
         reverse: As given to `gru_layer`.
 
     Returns: One gradient per argument. ``only(["d_x"])`` of the op makes one, the others are None.
     NaN: stays in its own sequence, but for the gradients of weights and biases.
     Gradient: none.
-    Cost: O(Σ lengths · h·(i + h)) time; 4·t·b·h numbers and the packed weights of workspace.
+    Cost: O(Σ lengths · h·(i + h)) time; 4·t·b·h numbers and the packed weights of workspace, of
+        the portable kernel t·b·(5·h + i) numbers, and 6·t·b·h more where no gates were kept.
     Same as: the gradient of ``torch.nn.GRU``.
     Source: the chain rule of `gru_layer`.
 
@@ -138,18 +164,25 @@ def gru_layer_grad(
     (steps, batch, _), units = x.shape, w_hh.shape[1]
     d_x_sums, d_h_sums = (np.zeros((steps, batch, 3 * units), x.dtype) for _ in range(2))
     h_before, d_h_0 = np.zeros_like(output), d_h_n.copy()
+    factors = np.zeros_like(output)  # what the weights of the third gate are multiplied with
+    cell, w_hn = _cell if linear_before_reset else _reset_first(w_hh, b_hh), w_hh[2 * units :]
     for b, t, before in _steps.backwards(steps, lengths, batch, reverse):
         h = _steps.initial(h_0, b, x, units) if before is None else output[before, b]
-        again = _cell(_steps.sums(w_ih, b_ih, x[t, b]), _steps.sums(w_hh, b_hh, h), h)
-        r, z, n, y_n = (again[-1][0] if gates is None else gates[t, b]).reshape(4, units)
+        again = cell(_steps.sums(w_ih, b_ih, x[t, b]), _steps.sums(w_hh, b_hh, h), h)
+        known = again[-1][0] if gates is None else gates[t, b]
+        r, z, n, *y_n = known.reshape(3 + linear_before_reset, units)
         d_h, h_before[t, b] = d_h_0[b] + d_output[t, b], h
-        d_n = d_h * (1 - z) * (1 - n**2)
-        d_r, d_z = d_n * y_n * r * (1 - r), d_h * (h - n) * z * (1 - z)
+        d_n, d_z = d_h * (1 - z) * (1 - n**2), d_h * (h - n) * z * (1 - z)
+        d_factor = 0 if linear_before_reset else d_n @ w_hn
+        d_r = (d_n * y_n[0] if linear_before_reset else d_factor * h) * r * (1 - r)
         d_x_sums[t, b] = np.concatenate([d_r, d_z, d_n])
-        d_h_sums[t, b] = np.concatenate([d_r, d_z, d_n * r])
-        d_h_0[b] = d_h_sums[t, b] @ w_hh + d_h * z
+        d_h_sums[t, b] = np.concatenate([d_r, d_z, d_n * r if linear_before_reset else d_n])
+        factors[t, b] = h if linear_before_reset else r * h
+        through = d_h_sums[t, b] if linear_before_reset else np.concatenate([d_r, d_z, 0 * d_n])
+        d_h_0[b] = through @ w_hh + d_h * z + d_factor * r
     found = _steps.products(d_x_sums, d_h_sums, x, h_before, w_ih)
     d_x, d_w_ih, d_w_hh, d_b_ih, d_b_hh = found
+    d_w_hh[2 * units :] = np.einsum("tbg,tbh->gh", d_h_sums[..., 2 * units :], factors)
     return GruLayerGrad(d_x, d_w_ih, d_w_hh, d_b_ih, d_b_hh, d_h_0)
 
 
@@ -165,13 +198,13 @@ def _(random, given):  # type: ignore[no-untyped-def]
 
 @gru_layer.gradient
 def _(  # type: ignore[no-untyped-def]
-    x, w_ih, w_hh, b_ih, b_hh, h_0, lengths, output, gates, d_output, d_h_n, reverse, low_memory,
-    needs
+    x, w_ih, w_hh, b_ih, b_hh, h_0, lengths, output, gates, d_output, d_h_n,
+    linear_before_reset, reverse, low_memory, needs
 ):  # fmt: skip
     gates, b_ih, b_hh = (None, b_ih, b_hh) if low_memory else (gates, None, None)
     grads = gru_layer_grad.only(needs)(
         x, w_ih, w_hh, output, d_output, d_h_n,
         gates, b_ih, b_hh, h_0, lengths,
-        reverse=reverse,
+        linear_before_reset=linear_before_reset, reverse=reverse,
     )  # fmt: skip
     return tuple(grads)

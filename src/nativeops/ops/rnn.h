@@ -7,20 +7,19 @@ namespace nativeops {
 
 // h' = f(W_ih x + b_ih + W_hh h + b_hh); the slope of f follows from h' itself.
 template <class Activation>
-struct RnnCell {
-  static constexpr int kGates = 1, kKept = 0;
-  static constexpr bool kHasCell = false;
+struct RnnCell : CellDefaults {
+  static constexpr int kGates = 1, kStateGates = 1, kKept = 0;
 
-  template <class V>
-  HOST_DEVICE static V forward(const V* x, const V* h, V, V&, V*) {
+  template <class V, class Own>
+  HOST_DEVICE static V forward(const V* x, const V* h, V, V&, V*, const Own&) {
     return Activation::value(x[0] + h[0]);
   }
 
   static constexpr int kParts = 1;
   static constexpr int kInputPart[] = {0}, kStatePart[] = {0};
 
-  template <class V>
-  HOST_DEVICE static V backward(const V*, V out, V, V, V, V d_h, V&, V* part) {
+  template <class V, class Own>
+  HOST_DEVICE static V backward(const V*, V out, V, V, V, V d_h, V&, V* part, const Own&) {
     part[0] = d_h * Activation::slope(out);
     return V();
   }

@@ -78,20 +78,27 @@ def check_optional(case: "Case", first: Results) -> None:
 
 
 def check_out(case: "Case", first: Results) -> None:
-    """A result written into a given array, with or without gaps, touches nothing else."""
-    if len(first) > 1 or "out" in case.given:
+    """Results written into given arrays, with or without gaps, touch nothing else."""
+    if "out" in case.given:
         return
-    [(spec, expected)] = first
     for step in (1, 2):
-        shape = tuple(step * size + 4 for size in expected.shape)
-        dtype = numpy_dtype(case.dtype(spec))
-        raw = np.full((*shape, dtype.itemsize), CANARY, np.uint8)
-        whole = raw.view(dtype)[..., 0]
-        inside = (slice(2, -2, step),) * expected.ndim
-        out = whole[inside] if expected.ndim else whole
-        given = case.op(**case.given, out=out)
-        given = given[0] if case.op.result else given
-        assert given is out, "`out` was given, but another array was returned"
-        assert_same(out, expected, f"`{spec.name}` in a given `out`")
-        raw[inside if expected.ndim else ...] = CANARY
-        assert (raw == CANARY).all(), f"something was written beside `{spec.name}`"
+        wholes = [_canaries(case, spec, expected.shape, step) for spec, expected in first]
+        outs = [inside for _, inside in wholes]
+        given = case.op(**case.given, out=tuple(outs) if len(outs) > 1 else outs[0])
+        given = given if case.op.result else (given,)
+        for made, out, (whole, _), (spec, expected) in zip(
+            given, outs, wholes, first, strict=False
+        ):
+            assert made is out, "`out` was given, but another array was returned"
+            assert_same(out, expected, f"`{spec.name}` in a given `out`")
+            out[...] = np.frombuffer(bytes([CANARY] * out.itemsize), out.dtype)[0]
+            assert (np.ascontiguousarray(whole).reshape(-1).view(np.uint8) == CANARY).all(), (
+                f"something was written beside `{spec.name}`"
+            )
+
+
+def _canaries(case: "Case", spec: Any, sizes: tuple[int, ...], step: int) -> tuple[Any, Any]:
+    """An array with gaps or without, and the elements in its middle."""
+    shape, dtype = tuple(step * size + 4 for size in sizes), numpy_dtype(case.dtype(spec))
+    whole = np.full((*shape, dtype.itemsize), CANARY, np.uint8).view(dtype)[..., 0]
+    return whole, whole[(slice(2, -2, step),) * len(sizes)] if sizes else whole

@@ -11,6 +11,7 @@ from nativeops.call import Op
 from nativeops.library import DTYPES, define, extension
 from nativeops.ops.gru import gru_layer, gru_layer_grad
 from nativeops.ops.lstm import lstm_layer, lstm_layer_grad
+from nativeops.ops.lstm_projected import lstm_projected_layer, lstm_projected_layer_grad
 from nativeops.ops.rnn import rnn_layer, rnn_layer_grad
 from nativeops.signature import Solution
 from nativeops.testing.arrays import numpy_dtype
@@ -20,7 +21,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A layer, the op of its gradient, and its name in ``torch.nn``."""
+    """A layer, the op of its gradient, and its name in ``torch.nn``, if that has it."""
 
     name: str
     op: Op[Any]
@@ -29,6 +30,16 @@ class Kind:
     module: str
     states: tuple[str, ...] = ("h",)
     options: Mapping[str, Any] = field(default_factory=dict)
+    more: tuple[str, ...] = ()  # further weights
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The names of all weights and biases."""
+        return ("w_ih", "w_hh", "b_ih", "b_hh", *self.more)
+
+    def width(self, units: int) -> int:
+        """How many numbers the output of a step has."""
+        return (units + 1) // 2 if "w_hr" in self.more else units
 
     def __str__(self) -> str:
         return self.name
@@ -38,7 +49,17 @@ LSTM = Kind("lstm", lstm_layer, lstm_layer_grad, 4, "LSTM", ("h", "c"))
 GRU = Kind("gru", gru_layer, gru_layer_grad, 3, "GRU")
 TANH = Kind("tanh", rnn_layer, rnn_layer_grad, 1, "RNN", options={"activation": "tanh"})
 RELU = Kind("relu", rnn_layer, rnn_layer_grad, 1, "RNN", options={"activation": "relu"})
-KINDS = (LSTM, GRU, TANH, RELU)
+PEEPHOLES = Kind(
+    "lstm-peepholes", lstm_layer, lstm_layer_grad, 4, "", ("h", "c"), more=("peepholes",)
+)
+PROJECTED = Kind(
+    "lstm-projected", lstm_projected_layer, lstm_projected_layer_grad, 4, "", ("h", "c"),
+    more=("w_hr", "peepholes"),
+)  # fmt: skip
+RESET_FIRST = Kind(
+    "gru-reset-first", gru_layer, gru_layer_grad, 3, "", options={"linear_before_reset": False}
+)
+KINDS = (LSTM, GRU, TANH, RELU, PEEPHOLES, PROJECTED, RESET_FIRST)
 
 
 def draw(
@@ -63,10 +84,12 @@ def draw(
     t, b, i, h = sizes
     random = np.random.default_rng(seed)
     bound = 1 / np.sqrt(max(h, 1))  # as PyTorch begins with
-    drawn = {"x": random.standard_normal((t, b, i))}
-    for name, shape in (("w_ih", (i,)), ("w_hh", (h,)), ("b_ih", ()), ("b_hh", ())):
-        drawn[name] = random.uniform(-bound, bound, (kind.gates * h, *shape))
-    drawn |= {f"{state}_0": random.standard_normal((b, h)) for state in kind.states}
+    drawn, p, rows = {"x": random.standard_normal((t, b, i))}, kind.width(h), kind.gates * h
+    shapes = {"w_ih": (rows, i), "w_hh": (rows, p), "b_ih": (rows,), "b_hh": (rows,)}
+    shapes |= {"w_hr": (p, h), "peepholes": (3 * h,)}
+    drawn |= {name: random.uniform(-bound, bound, shapes[name]) for name in kind.weights}
+    for state in kind.states:
+        drawn[f"{state}_0"] = random.standard_normal((b, p if state == "h" else h))
     given = {name: array.astype(numpy_dtype(dtype)) for name, array in drawn.items()}
     if isinstance(lengths, str):
         lengths = random.integers(0, t + 1, b)
@@ -77,9 +100,10 @@ def draw(
 
 def draw_arriving(kind: Kind, given: Values, seed: int = 1) -> Values:
     """What arrives at the results of a layer with these arguments."""
-    random, (t, b, _), h = np.random.default_rng(seed), given["x"].shape, given["w_hh"].shape[1]
-    drawn = {"d_output": random.standard_normal((t, b, h))}
-    drawn |= {f"d_{state}_n": random.standard_normal((b, h)) for state in kind.states}
+    random, (t, b, _), p = np.random.default_rng(seed), given["x"].shape, given["w_hh"].shape[1]
+    drawn = {"d_output": random.standard_normal((t, b, p))}
+    for state in kind.states:
+        drawn[f"d_{state}_n"] = random.standard_normal(given[f"{state}_0"].shape)
     return {name: array.astype(given["x"].dtype) for name, array in drawn.items()}
 
 
@@ -151,11 +175,15 @@ def in_torch(given: Values) -> Values:
 
 
 def torch_results(kind: Kind, given: Values, arriving: Values, ours: bool = False) -> Values:
-    """Results and gradients of all float arguments: by ``torch.nn``, or by our op and autograd."""
+    """Results and gradients of all float arguments: by ``torch.nn``, or by our op and autograd.
+
+    What ``torch.nn`` does not have is computed step by step from PyTorch's functions.
+    """
     import torch
 
     tensors = in_torch(given)
-    results = kind.op(**tensors) if ours else _by_module(kind, tensors)
+    theirs = _by_module if kind.module else by_steps
+    results = kind.op(**tensors) if ours else theirs(kind, tensors)
     names = ("output", *(f"{state}_n" for state in kind.states))
     made = dict(zip(names, results, strict=False))
     wanted = {n: v for n, v in tensors.items() if torch.is_tensor(v) and v.requires_grad}
@@ -169,6 +197,46 @@ def torch_results(kind: Kind, given: Values, arriving: Values, ours: bool = Fals
     )
     made |= {f"d_{name}": g for name, g in zip(wanted, gradients, strict=True)}
     return {name: value.detach().numpy() for name, value in made.items()}
+
+
+def by_steps(kind: Kind, given: Values) -> list[Any]:
+    """The layer as its formulas are written, for all sequences at once."""
+    import torch
+
+    x, (steps, batch, _) = given["x"], given["x"].shape
+    lengths = given.get("lengths", torch.full((batch,), steps)).long()
+    now = [given[f"{state}_0"] for state in kind.states]
+    outputs, each = [], torch.arange(batch)
+    time = torch.arange(steps)[:, None]
+    order = (lengths - 1 - time).clamp(0) if given["reverse"] else time.expand(steps, batch)
+    for s in range(steps):
+        after = _advance(kind, given, x[order[s], each], *now)
+        inside = (s < lengths)[:, None]
+        now = [torch.where(inside, a, b) for a, b in zip(after, now, strict=True)]
+        outputs.append(now[0])
+    if not outputs:
+        return [x.new_zeros(0, batch, given["w_hh"].shape[1]), *now]
+    output = torch.stack(outputs)[order, each]
+    return [torch.where((time < lengths)[:, :, None], output, 0.0), *now]
+
+
+def _advance(kind: Kind, w: Values, x: Any, h: Any, c: Any = None) -> list[Any]:
+    """The states after one step."""
+    import torch
+
+    linear, units = torch.nn.functional.linear, w["w_ih"].shape[0] // kind.gates
+    if kind.gates == 3:
+        (x_r, x_z, x_n), cut = linear(x, w["w_ih"], w["b_ih"]).split(units, -1), 2 * units
+        y_r, y_z = linear(h, w["w_hh"][:cut], w["b_hh"][:cut]).split(units, -1)
+        r, z = torch.sigmoid(x_r + y_r), torch.sigmoid(x_z + y_z)
+        n = torch.tanh(x_n + linear(r * h, w["w_hh"][cut:], w["b_hh"][cut:]))
+        return [(1 - z) * n + z * h]
+    sums = linear(x, w["w_ih"], w["b_ih"]) + linear(h, w["w_hh"], w["b_hh"])
+    (z_i, z_f, z_g, z_o), (p_i, p_f, p_o) = sums.split(units, -1), w["peepholes"].split(units)
+    c, before = torch.sigmoid(z_f + p_f * c) * c, c
+    c = c + torch.sigmoid(z_i + p_i * before) * torch.tanh(z_g)
+    h = torch.sigmoid(z_o + p_o * c) * torch.tanh(c)
+    return [linear(h, w["w_hr"]) if "w_hr" in w else h, c]
 
 
 def _by_module(kind: Kind, given: Values) -> list[Any]:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The recurrent layer on the CPU, generic over its cell (ops/*_cpu.h). Weights are packed once per
 // call. In each step every thread multiplies the state with the panels of its own hidden units and
-// applies the cell's formula to the sums while they are in the first cache; one barrier ends it.
+// applies the cell's formula to the sums while they are in the first cache; one barrier ends it. A
+// cell with a second product has a second such half of a step.
 // The input product of a few steps is taken together, so that a panel is read for many rows at once
 // but no array grows with the number of steps.
 #pragma once
@@ -12,6 +13,7 @@
 #include "nativeops/devices/cpu/activations.h"
 #include "nativeops/devices/cpu/gate_products.h"
 #include "nativeops/devices/cpu/phases.h"
+#include "nativeops/devices/cpu/recurrent_rows.h"
 #include "nativeops/devices/cpu/sequences.h"
 #include "nativeops/devices/recurrent.h"
 
@@ -22,8 +24,12 @@ template <class Cell, class T, class Of = Numbers>
 class Forward {
   using A = Accum<T>;
   using V = simd::Vec<A>;
-  using Products = GateProducts<Cell, T, Of>;
-  static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kUnits = Products::kUnits;
+  template <int kCount>
+  using Products = GateProducts<Gates<kCount>, T, Of>;
+  static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kStages = 1 + Cell::kSecond;
+  static constexpr int kUnits = Products<kGates>::kUnits;
+  // Where a formula needs both halves of a step, both have the same panels.
+  static constexpr int kSecondUnits = Cell::kReadsState ? kUnits : kWidest;
   static constexpr bool kPairs = Of::kPerWord == 2;
 
  public:
@@ -33,100 +39,84 @@ class Forward {
         to_(to),
         seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
         split_(ceil_div(layer.units(), n), kUnits, dev.num_threads()),
+        out_split_(Cell::kSecond ? ceil_div(layer.width(), n) : 0, kSecondUnits, dev.num_threads()),
         input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames(), seq_.frames()),
         recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames(), seq_.batch),
+        second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames(), seq_.batch),
+        items_(std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
-        stride_(split_.vectors * n + n),  // not a power of two, which would crowd the caches' sets
         products_(dev.workspace<A>(chunk_ * seq_.batch * split_.vectors * kGates * n)),
-        state_(dev.workspace<A>(3 * seq_.batch * stride_)),
+        hidden_(dev, 2 * seq_.batch, layer.width()),
+        cell_(dev, Cell::kHasCell ? seq_.batch : 0, layer.units()),
+        middle_(dev, Cell::kSecond ? seq_.batch : 0, layer.units()),
         streams_(to.gates && to.gates.count() * static_cast<int64_t>(sizeof(T)) > kCaches),
         converts_((!std::is_same_v<A, T> && !kPairs) || layer.x.stride(2) != 1 ||
                   layer.inputs() % Of::kPerWord != 0),
         row_(ceil_div(layer.inputs(), Of::kPerWord)),
-        converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * row_ : 0)),
-        pairs_(dev.workspace<A>(kPairs ? seq_.batch * stride_ : 0)) {}
+        converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * row_ : 0)) {}
 
   void run() {
     start();
-    const int64_t per_chunk = chunk_ + converts_,
+    const int64_t per_chunk = kStages * chunk_ + converts_,
                   chunks = ceil_div(seq_.steps, std::max<int64_t>(chunk_, 1));
     const int64_t steps =
-        seq_.frames() * split_.vectors * kGates * (layer_.inputs() + layer_.units());
-    run_phases(dev_, chunks * per_chunk, split_.panels, steps,
-               [&](int64_t, int64_t phase, int64_t panel) {
-                 const int64_t first = phase / per_chunk * chunk_,
-                               step = first + phase % per_chunk - converts_;
-                 if (step < first) return convert(first, panel);
-                 if (step >= seq_.steps) return;
-                 if (step == first) multiply_input(first, panel);
-                 with_width(split_.count(panel),
-                            [&](auto units) { this->template advance<units>(step, panel); });
-                 clear_rest(step, panel);
-                 if (streams_) simd::settle();
-               });
+        seq_.frames() * (split_.vectors * kGates * (layer_.inputs() + layer_.width()) +
+                         out_split_.vectors * layer_.units());
+    run_phases(dev_, chunks * per_chunk, items_, steps, [&](int64_t, int64_t phase, int64_t panel) {
+      const int64_t first = phase / per_chunk * chunk_, stage = phase % per_chunk - converts_;
+      if (stage < 0) return convert(first, panel);
+      const int64_t step = first + stage / kStages;
+      if (step >= seq_.steps) return;
+      if (stage % kStages == 1) return second_half(step, panel);
+      if (panel >= split_.panels) return;
+      if (step == first) multiply_input(first, panel);
+      first_half(step, panel);
+      if (streams_) simd::settle();
+    });
   }
 
  private:
   static constexpr int64_t kChunkRows = 48;
   static constexpr int64_t kCaches = int64_t{16} << 20;  // bytes
 
-  template <class F>
+  template <int kMost, class F>
   static void with_width(int units, F&& f) {
-    if constexpr (kUnits == 1) return f(std::integral_constant<int, 1>());
+    if constexpr (kMost == 1) return f(std::integral_constant<int, 1>());
     if (units == 1) return f(std::integral_constant<int, 1>());
     if (units == 2) return f(std::integral_constant<int, 2>());
     if (units == 3) return f(std::integral_constant<int, 3>());
     f(std::integral_constant<int, 4>());
   }
 
-  A* hidden(int64_t step, int64_t r) {
-    return state_.data() + (step % 2 * seq_.batch + r) * stride_;
-  }
-  // The state as the weights are multiplied with it: half as long where two bf16 make a word.
-  A* row(int64_t step, int64_t r) {
-    if (!kPairs) return hidden(step, r);
-    return pairs_.data() + (step % 2 * seq_.batch + r) * (stride_ / 2);
-  }
-  void set_row(int64_t step, int64_t r, int64_t unit, V state) {
-    if constexpr (kPairs) {
-      alignas(64) A lane[n];
-      simd::store(lane, state);
-      T* to = reinterpret_cast<T*>(row(step, r)) + unit;
-      for (int i = 0; i < n; ++i) to[i] = T(lane[i]);
-    }
-  }
-  A* cell(int64_t r) { return state_.data() + (2 * seq_.batch + r) * stride_; }
+  int64_t row(int64_t step, int64_t r) const { return step % 2 * seq_.batch + r; }
   A* products(int64_t panel) {
     return products_.data() + chunk_ * seq_.batch * split_.first(panel) * kGates * n;
+  }
+  // The sums of the inputs of a vector of units.
+  A* input_sums(int64_t step, int64_t r, int64_t panel, int u) {
+    const int64_t frame = seq_.frame(step, r) - seq_.frame(step / chunk_ * chunk_, 0);
+    return products(panel) + (frame * split_.count(panel) + u) * kGates * n;
   }
 
   // The initial states; those of sequences without a step are the final ones.
   void start() {
     for (int64_t r = 0; r < seq_.batch; ++r) {
       const int64_t b = seq_.item(r);
-      fill(hidden(0, r), layer_.h_0, b);
-      for (int64_t j = 0; j < split_.vectors * n; j += n) {
-        set_row(0, r, j, simd::load(hidden(0, r) + j));
-      }
-      if (Cell::kHasCell) fill(cell(r), layer_.c_0, b);
+      hidden_.fill(r, layer_.h_0, b, layer_.width());
+      if (Cell::kHasCell) cell_.fill(r, layer_.c_0, b, layer_.units());
       if (seq_.length(r) > 0) continue;
-      for (int64_t j = 0; j < layer_.units(); ++j) {
-        to_.h_n(b, j) = T(hidden(0, r)[j]);
-        if (Cell::kHasCell) to_.c_n(b, j) = T(cell(r)[j]);
+      for (int64_t j = 0; j < layer_.width(); ++j) to_.h_n(b, j) = T(hidden_.numbers(r)[j]);
+      for (int64_t j = 0; Cell::kHasCell && j < layer_.units(); ++j) {
+        to_.c_n(b, j) = T(cell_.numbers(r)[j]);
       }
-    }
-  }
-  void fill(A* row, In<T, 2> from, int64_t b) {
-    for (int64_t j = 0; j < stride_; ++j) {
-      row[j] = from && j < layer_.units() ? A(from(b, j)) : A(0);
     }
   }
 
-  // The inputs of a chunk of steps in the type that is computed in; each panel does a part.
-  void convert(int64_t first, int64_t panel) {
+  // The inputs of a chunk of steps in the type that is computed in; each item does a part.
+  void convert(int64_t first, int64_t item) {
     int64_t row = 0;
     for_frames(first, [&](int64_t t, int64_t b) {
-      if (row++ % split_.panels != panel) return;
+      if (row++ % items_ != item) return;
       using Number = std::conditional_t<kPairs, T, A>;
       auto* to = reinterpret_cast<Number*>(converted_.data() + (row - 1) * row_);
       for (int64_t i = 0; i < layer_.inputs(); ++i) to[i] = Number(layer_.x(t, b, i));
@@ -151,51 +141,105 @@ class Forward {
     input_.multiply(panel, rows.data(), static_cast<int64_t>(rows.size()), products(panel));
   }
 
-  // One step of all its sequences for the hidden units of a panel.
-  template <int kPanelUnits>
-  void advance(int64_t step, int64_t panel) {
-    constexpr int kVectors = kPanelUnits * kGates;
+  // All rows of a step times a panel of weights; body(r, u, sums) for each vector of its units.
+  template <int kPanelUnits, int kCount, class F>
+  void multiply(int64_t step, int64_t panel, const Products<kCount>& weights,
+                const Rows<T, Of>& from, int64_t first_row, F&& body) {
+    constexpr int kVectors = kPanelUnits * kCount;
     alignas(64) A sums[kBlockRows<kVectors> * kVectors * n];
-    const int64_t chunk_start = step / chunk_ * chunk_;
-    const A* input =
-        products(panel) + (seq_.frame(step, 0) - seq_.frame(chunk_start, 0)) * kVectors * n;
     for_blocks<kVectors>(seq_.active(step), [&](int64_t first, int64_t height) {
       const A* rows[kBlockRows<kVectors>];
-      for (int64_t r = 0; r < height; ++r) rows[r] = row(step, first + r);
-      recurrent_.multiply(panel, rows, height, sums);
+      for (int64_t r = 0; r < height; ++r) rows[r] = from.words(first_row + first + r);
+      weights.multiply(panel, rows, height, sums);
       for (int64_t r = 0; r < height; ++r) {
         for (int u = 0; u < kPanelUnits; ++u) {
-          const int64_t column = r * kVectors * n + u * kGates * n;
-          apply(step, first + r, (split_.first(panel) + u) * n,
-                input + first * kVectors * n + column, sums + column);
+          body(first + r, u, sums + (r * kPanelUnits + u) * kCount * n);
         }
       }
     });
   }
 
-  // The cell's formula for a vector of units of one sequence.
-  void apply(int64_t step, int64_t r, int64_t unit, const A* from_input, const A* from_state) {
-    V x[kGates], h[kGates], kept[Cell::kKept > 0 ? Cell::kKept : 1];
-    for (int g = 0; g < kGates; ++g) {
-      x[g] = simd::load(from_input + g * n);
-      h[g] = simd::load(from_state + g * n);
-    }
-    V c = Cell::kHasCell ? simd::load(cell(r) + unit) : simd::zero<A>();
-    const V out = Cell::forward(x, h, simd::load(hidden(step, r) + unit), c, kept);
-    simd::store(hidden(step + 1, r) + unit, out);
-    set_row(step + 1, r, unit, out);
-    if (Cell::kHasCell) simd::store(cell(r) + unit, c);
-    const int64_t t = seq_.time(step, r), b = seq_.item(r), count = layer_.units() - unit;
-    write(to_.y, t, b, unit, out, count);
-    if (Cell::kKept > 0 && to_.gates) {
-      for (int q = 0; q < Cell::kKept; ++q) {
-        write(to_.gates, t, b, q * layer_.units() + unit, kept[q], count);
+  // One step of all its sequences for the hidden units of a panel.
+  void first_half(int64_t step, int64_t panel) {
+    with_width<kUnits>(split_.count(panel), [&](auto units) {
+      this->template multiply<units, Cell::kStateGates>(
+          step, panel, recurrent_, hidden_, row(step, 0), [&](int64_t r, int u, const A* sums) {
+            apply(step, r, (split_.first(panel) + u) * n, input_sums(step, r, panel, u), sums);
+          });
+    });
+    beyond_ends(step, split_, panel, layer_.units(), [&](int64_t b, int64_t j) {
+      if (!Cell::kSecond) to_.y(step, b, j) = T(0);
+      if (Cell::kHasCell && to_.cells) to_.cells(step, b, j) = T(0);
+      for (int q = 0; to_.gates && q < Cell::kKept; ++q) {
+        to_.gates(step, b, q * layer_.units() + j) = T(0);
       }
+    });
+  }
+
+  // The cell's formula for a vector of units of one sequence.
+  void apply(int64_t step, int64_t r, int64_t unit, A* from_input, const A* from_state) {
+    V x[kGates], h[Cell::kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1];
+    for (int g = 0; g < kGates; ++g) x[g] = simd::load(from_input + g * n);
+    for (int g = 0; g < Cell::kStateGates; ++g) h[g] = simd::load(from_state + g * n);
+    V c = Cell::kHasCell ? simd::load(cell_.numbers(r) + unit) : simd::zero<A>(), before = c;
+    if (Cell::kReadsState) before = simd::load(hidden_.numbers(row(step, r)) + unit);
+    const OwnVectors<T> own{layer_.own, unit, layer_.units()};
+    const V out = Cell::forward(x, h, before, c, kept, own);
+    const int64_t t = seq_.time(step, r), b = seq_.item(r), count = layer_.units() - unit;
+    if constexpr (Cell::kSecond) {
+      middle_.set(r, unit, out);
+      for (int g = 0; Cell::kReadsState && g < kGates; ++g) simd::store(from_input + g * n, x[g]);
+    } else {
+      finish(step, r, unit, out);
     }
-    if (Cell::kHasCell && to_.cells) write(to_.cells, t, b, unit, c, count);
-    if (step + 1 < seq_.length(r)) return;
-    store_along(to_.h_n, &to_.h_n(b, unit), out, count);
-    if (Cell::kHasCell) store_along(to_.c_n, &to_.c_n(b, unit), c, count);
+    write_kept<0, Cell::kKept - Cell::kKeptLate>(t, b, unit, kept, count);
+    if constexpr (Cell::kHasCell) {
+      simd::store(cell_.numbers(r) + unit, c);
+      if (to_.cells) write(to_.cells, t, b, unit, c, count);
+      if (step + 1 == seq_.length(r)) store_along(to_.c_n, &to_.c_n(b, unit), c, count);
+    }
+  }
+
+  void second_half(int64_t step, int64_t panel) {
+    if constexpr (Cell::kSecond) {
+      if (panel >= out_split_.panels) return;
+      with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
+        this->template multiply<units, 1>(step, panel, second_, middle_, 0,
+                                          [&](int64_t r, int u, const A* sums) {
+                                            apply_second(step, r, panel, u, simd::load(sums));
+                                          });
+      });
+      beyond_ends(step, out_split_, panel, layer_.width(),
+                  [&](int64_t b, int64_t j) { to_.y(step, b, j) = T(0); });
+      if (streams_) simd::settle();
+    }
+  }
+  void apply_second(int64_t step, int64_t r, int64_t panel, int u, V sum) {
+    const int64_t unit = (out_split_.first(panel) + u) * n;
+    V x[kGates], kept[Cell::kKept], before = sum;
+    if constexpr (Cell::kReadsState) {
+      const A* from_input = input_sums(step, r, panel, u);
+      for (int g = 0; g < kGates; ++g) x[g] = simd::load(from_input + g * n);
+      before = simd::load(hidden_.numbers(row(step, r)) + unit);
+    }
+    finish(step, r, unit, Cell::finish(x, sum, before, kept));
+    write_kept<Cell::kKept - Cell::kKeptLate, Cell::kKept>(seq_.time(step, r), seq_.item(r), unit,
+                                                           kept, layer_.units() - unit);
+  }
+
+  // The state after a step.
+  void finish(int64_t step, int64_t r, int64_t unit, V out) {
+    hidden_.set(row(step + 1, r), unit, out);
+    const int64_t b = seq_.item(r), count = layer_.width() - unit;
+    write(to_.y, seq_.time(step, r), b, unit, out, count);
+    if (step + 1 == seq_.length(r)) store_along(to_.h_n, &to_.h_n(b, unit), out, count);
+  }
+  template <int kFirst, int kEnd>
+  void write_kept(int64_t t, int64_t b, int64_t unit, const V* kept, int64_t count) {
+    if (kFirst == kEnd || !to_.gates) return;
+    for (int q = kFirst; q < kEnd; ++q) {
+      write(to_.gates, t, b, q * layer_.units() + unit, kept[q], count);
+    }
   }
 
   // Results too large for the caches go past them, where whole lines are written.
@@ -209,20 +253,13 @@ class Forward {
     store_along(to, address, value, count);
   }
 
-  // Beyond the end of a sequence all results are 0.
-  void clear_rest(int64_t t, int64_t panel) {
-    const int64_t unit = split_.first(panel) * n;
-    const int64_t count =
-        std::min(split_.count(panel) * n, static_cast<int>(layer_.units() - unit));
+  // clear(b, j) for a panel's columns of the sequences that are past their end.
+  template <class F>
+  void beyond_ends(int64_t t, const Split& split, int64_t panel, int64_t width, F&& clear) {
+    const int64_t first = split.first(panel) * n,
+                  end = std::min(first + split.count(panel) * n, width);
     for (int64_t r = seq_.active(t); r < seq_.batch; ++r) {
-      const int64_t b = seq_.item(r);
-      for (int64_t j = unit; j < unit + count; ++j) {
-        to_.y(t, b, j) = T(0);
-        if (Cell::kHasCell && to_.cells) to_.cells(t, b, j) = T(0);
-        for (int q = 0; to_.gates && q < Cell::kKept; ++q) {
-          to_.gates(t, b, q * layer_.units() + j) = T(0);
-        }
-      }
+      for (int64_t j = first; j < end; ++j) clear(seq_.item(r), j);
     }
   }
 
@@ -230,13 +267,18 @@ class Forward {
   const Layer<T>& layer_;
   const States<T>& to_;
   const Sequences seq_;
-  const Split split_;
-  const Products input_, recurrent_;
-  const int64_t chunk_, stride_;
-  const Workspace<A> products_, state_;
+  const Split split_, out_split_;  // of the units; with a second product, of the state
+  const Products<kGates> input_;
+  const Products<Cell::kStateGates> recurrent_;
+  const Products<1> second_;
+  const int64_t items_, chunk_;
+  const Workspace<A> products_;
+  const Rows<T, Of> hidden_;
+  const Rows<T, Numbers> cell_;
+  const Rows<T, Of> middle_;
   const bool streams_, converts_;
   const int64_t row_;  // of converted inputs, in numbers or words
-  const Workspace<A> converted_, pairs_;
+  const Workspace<A> converted_;
 };
 
 template <class Cell, class T>

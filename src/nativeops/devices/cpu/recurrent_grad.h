@@ -8,60 +8,21 @@
 #include <vector>
 
 #include "nativeops/devices/cpu/recurrent.h"
+#include "nativeops/devices/cpu/recurrent_frames.h"
 #include "nativeops/devices/cpu/weight_grad.h"
-#include "nativeops/devices/recurrent_grad.h"
 
 namespace nativeops::tuned {
-
-// The columns of a matrix in panels; as pairs, two rows make one of words.
-template <class T, class Of>
-class ColumnPanels {
-  using A = Accum<T>;
-  static constexpr int n = simd::kLanes<A>;
-
- public:
-  ColumnPanels(Device& dev, const Split& split, In<T, 2> matrix)
-      : rows_(matrix.size(0) / Of::kPerWord), memory_(dev.workspace<A>(split.vectors * n * rows_)) {
-    dev.parallel(split.panels, [&](int64_t p) {
-      for (int v = 0; v < split.count(p); ++v) {
-        const int64_t column = (split.first(p) + v) * n;
-        const int64_t inside = std::min<int64_t>(n, matrix.size(1) - column);
-        A* to = memory_.data() + split.first(p) * n * rows_ + v * n;
-        if constexpr (Of::kPerWord == 2) {
-          for (int64_t k = 0; k < rows_; ++k) {
-            for (int64_t i = 0; i < n; ++i) {
-              const auto at = [&](int64_t row) {
-                return i < inside ? matrix(row, column + i) : T(0.0f);
-              };
-              to[k * split.count(p) * n + i] = word_of(at(2 * k), at(2 * k + 1));
-            }
-          }
-        } else {
-          const View<const T, 2> part{
-              &matrix(0, column), {rows_, inside}, {matrix.stride(0), matrix.stride(1)}};
-          pack(part, to, split.count(p) * n);
-        }
-      }
-    });
-  }
-  // From a row of the matrix on, which must be the first of a word.
-  const A* panel(const Split& split, int64_t p, int64_t row) const {
-    return memory_.data() + (split.first(p) * rows_ + row / Of::kPerWord * split.count(p)) * n;
-  }
-
- private:
-  int64_t rows_;
-  Workspace<A> memory_;
-};
 
 // Of: what the products are made of. As pairs, the gates' gradients are kept in bf16, and a gate
 // must have whole words.
 template <class Cell, class T, class Of = Numbers>
 class Backward {
-  using A = Accum<T>;
-  using Part = std::conditional_t<Of::kPerWord == 2, T, A>;
-  using V = simd::Vec<A>;
-  static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kParts = Cell::kParts;
+  using F = Frames<Cell, T, Of>;
+  using A = typename F::A;
+  using Part = typename F::Part;
+  using V = typename F::V;
+  static constexpr int n = F::n, kGates = Cell::kGates, kParts = Cell::kParts,
+                       kStages = 1 + Cell::kSecond, kSums = kParts + Cell::kSecond;
 
  public:
   Backward(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to)
@@ -69,228 +30,203 @@ class Backward {
         layer_(layer),
         from_(from),
         to_(to),
-        units_(layer.units()),
+        f_(dev, layer, from),
+        seq_(f_.seq),
+        units_(f_.units),
+        width_(f_.width),
         kept_gates_(Cell::kKept == 0 || from.gates),
-        seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
-        split_(ceil_div(units_, n), kWidest, dev.num_threads()),
+        split_(ceil_div(width_, n), kWidest, dev.num_threads()),
+        unit_split_(Cell::kSecond ? ceil_div(units_, n) : 0, kWidest, dev.num_threads()),
         recurrent_(dev, split_, layer.w_hh),
-        stride_(split_.vectors * n),
-        parts_(dev.workspace<Part>(seq_.frames() * row_size())),
-        carried_(dev.workspace<A>(2 * seq_.batch * stride_)),
-        bias_(dev.workspace<A>(kParts * stride_)),
+        second_(dev, unit_split_, layer.w_second),
+        direct_(dev, seq_.batch, width_),
+        d_cell_(dev, Cell::kHasCell ? seq_.batch : 0, units_),
+        bias_(dev, kSums + Cell::kOwn, std::max(units_, width_)),
         sums_(dev.workspace<A>(dev.num_threads() * seq_.batch * kWidest * n)) {}
 
   void run() {
     start();
-    if (!kept_gates_) recompute();
-    const int64_t steps = seq_.frames() * split_.vectors * kGates * units_;
-    run_phases(dev_, seq_.steps + 1, split_.panels, steps,
+    if (!kept_gates_) Again<Cell, T, Of>(f_).run();
+    const int64_t steps = seq_.frames() * (split_.vectors * Cell::kStateGates * units_ +
+                                           unit_split_.vectors * width_);
+    run_phases(dev_, kStages * seq_.steps + 1, std::max(split_.panels, unit_split_.panels), steps,
                [&](int64_t home, int64_t phase, int64_t panel) {
-                 advance(seq_.steps - 1 - phase, panel,
-                         sums_.data() + home * seq_.batch * kWidest * n);
+                 const int64_t step = seq_.steps - 1 - phase / kStages;
+                 A* sums = sums_.data() + home * seq_.batch * kWidest * n;
+                 if (phase % kStages == 1) return second_half(step, panel, sums);
+                 if (panel < split_.panels) advance(step, panel, sums);
                });
-    finish_bias();
+    finish_sums();
     if (to_.x) input_grad();
     weight_grads();
   }
 
  private:
-  struct Place {
-    int64_t step, r;
-  };
-  int64_t row_size() const { return kParts * units_; }
-  Part* parts(int64_t step, int64_t r) const {
-    return parts_.data() + seq_.frame(step, r) * row_size();
-  }
-  A* direct(int64_t r) { return carried_.data() + r * stride_; }  // what passes by the gates
-  A* d_cell(int64_t r) { return carried_.data() + (seq_.batch + r) * stride_; }
-  static A initial(In<T, 2> state, int64_t b, int64_t unit) {
-    return state ? A(state(b, unit)) : A(0);
-  }
-  Place where(int64_t frame) const {
-    return {place_step_[frame], frame - seq_.frame(place_step_[frame], 0)};
-  }
-
-  static void copy_row(In<T, 3> from, int64_t t, int64_t b, int64_t first, int64_t count, A* to) {
-    if (from.stride(2) == 1) {
-      const T* row = &from(t, b, first);
-      for (int64_t i = 0; i < count; ++i) to[i] = A(row[i]);
-    } else {
-      for (int64_t i = 0; i < count; ++i) to[i] = A(from(t, b, first + i));
-    }
-  }
+  A* direct(int64_t r) const { return direct_.numbers(r); }  // what passes by the gates
+  A* d_cell(int64_t r) const { return d_cell_.numbers(r); }
 
   void start() {
-    place_step_.resize(seq_.frames());
-    for (int64_t s = 0; s < seq_.steps; ++s) {
-      std::fill_n(place_step_.begin() + seq_.frame(s, 0), seq_.active(s), s);
-    }
-    std::fill_n(bias_.data(), kParts * stride_, A(0));
+    for (int q = 0; q < kSums + Cell::kOwn; ++q) bias_.fill(q, {}, 0, 0);
     for (int64_t r = 0; r < seq_.batch; ++r) {
-      for (int64_t j = 0; j < stride_; ++j) {
-        const bool inside = j < units_;
-        direct(r)[j] = inside ? initial(from_.d_h_n, seq_.item(r), j) : A(0);
-        d_cell(r)[j] = inside && Cell::kHasCell ? initial(from_.d_c_n, seq_.item(r), j) : A(0);
-      }
+      direct_.fill(r, from_.d_h_n, seq_.item(r), width_);
+      if (Cell::kHasCell) d_cell_.fill(r, from_.d_c_n, seq_.item(r), units_);
     }
   }
 
-  // Where the forward pass kept no gates they are computed again, into where their gradients will
-  // be: all states are known, so that many frames are one product.
-  void recompute() {
-    constexpr int64_t kRows = 120;
-    const int64_t inputs = layer_.inputs(), width = std::max(inputs, units_);
-    const Split split(ceil_div(units_, n), kWidest / kGates, dev_.num_threads());
-    const GateProducts<Cell, T> input(dev_, split, layer_.w_ih, layer_.b_ih, kRows, kRows);
-    const GateProducts<Cell, T> state(dev_, split, layer_.w_hh, layer_.b_hh, kRows, kRows);
-    const int64_t chunks = ceil_div(seq_.frames(), kRows), sums = kRows * kWidest * n;
-    auto memory = dev_.template workspace<A>(dev_.num_threads() * (kRows * width + 2 * sums));
-    const int64_t steps = seq_.frames() * split.vectors * kGates * (inputs + units_);
-    run_phases(dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
-      const int64_t panel = item % split.panels, first = item / split.panels * kRows;
-      const int64_t count = std::min(kRows, seq_.frames() - first);
-      A* copies = memory.data() + home * (kRows * width + 2 * sums);
-      A* from_x = copies + kRows * width;
-      multiply_frames(input, panel, first, count, inputs, copies, from_x, &Backward::copy_input);
-      multiply_frames(state, panel, first, count, units_, copies, from_x + sums,
-                      &Backward::copy_state);
-      for (int64_t i = 0; i < count; ++i) {
-        for (int u = 0; u < split.count(panel); ++u) {
-          const A* x = from_x + i * input.width(panel) + u * kGates * n;
-          activate(first + i, (split.first(panel) + u) * n, x, x + sums);
-        }
-      }
-    });
-  }
-  using Copy = void (Backward::*)(int64_t frame, int64_t first, int64_t count, A* to) const;
-  void multiply_frames(const GateProducts<Cell, T>& products, int64_t panel, int64_t first,
-                       int64_t count, int64_t depth, A* copies, A* sums, Copy copy) const {
-    const A* rows[120];
-    for (int64_t i = 0; i < count; ++i) {
-      (this->*copy)(first + i, 0, depth, copies + i * depth);
-      rows[i] = copies + i * depth;
-    }
-    products.multiply(panel, rows, count, sums);
-  }
-  void activate(int64_t frame, int64_t unit, const A* from_x, const A* from_h) {
-    const auto [step, r] = where(frame);
-    const int64_t b = seq_.item(r);
-    V x[kGates], h[kGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c = simd::zero<A>();
-    for (int g = 0; g < kGates; ++g) {
-      x[g] = simd::load(from_x + g * n);
-      h[g] = simd::load(from_h + g * n);
-    }
-    if (Cell::kHasCell) c = cell_before(step, r, b, unit);
-    Cell::forward(x, h, simd::zero<A>(), c, kept);
-    Part* row = parts(step, r);
-    for (int q = 0; q < Cell::kKept; ++q) {
-      store_part(row + q * units_ + unit, kept[q], units_ - unit);
-    }
-  }
-  V cell_before(int64_t step, int64_t r, int64_t b, int64_t unit) const {
-    return step > 0 ? load_row(from_.cells, seq_.time(step - 1, r), b, unit)
-                    : load_initial(layer_.c_0, b, unit);
-  }
-
-  // Rows that the weights were multiplied with: columns [first, first + count) of a frame's.
-  void copy_input(int64_t frame, int64_t first, int64_t count, A* to) const {
-    const auto [step, r] = where(frame);
-    copy_row(layer_.x, seq_.time(step, r), seq_.item(r), first, count, to);
-  }
-  void copy_state(int64_t frame, int64_t first, int64_t count, A* to) const {
-    const auto [step, r] = where(frame);
-    if (step > 0) {
-      return copy_row(from_.y, seq_.time(step - 1, r), seq_.item(r), first, count, to);
-    }
-    for (int64_t i = 0; i < count; ++i) to[i] = initial(layer_.h_0, seq_.item(r), first + i);
-  }
-
-  // The gradient of the state after a step, from the gates of the next; then that of its gates.
-  // Step -1 stands for the initial state.
+  // The gradient of the state after a step, from the gates of the next; then that of its gates, or
+  // of the sum of its second product. Step -1 stands for the initial state.
   void advance(int64_t step, int64_t panel, A* sums) {
     const int64_t count = step < 0 ? seq_.batch : seq_.active(step), later = seq_.active(step + 1);
     const int64_t width = split_.count(panel) * n;
     std::vector<const A*> rows(static_cast<size_t>(later));
-    for (int64_t r = 0; r < later; ++r) rows[r] = words(parts(step + 1, r));
+    for (int64_t r = 0; r < later; ++r) rows[r] = words(f_.parts(step + 1, r));
     std::fill_n(sums, count * width, A(0));
     const int64_t gate = units_ / Of::kPerWord;  // in words
-    for (int g = 0; g < kGates && later > 0; ++g) {
+    for (int g = 0; g < Cell::kStateGates && later > 0; ++g) {
       multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * gate, gate,
                    recurrent_.panel(split_, panel, g * units_), sums, width, sums, width);
     }
     for (int64_t r = 0; r < count; ++r) {
       for (int v = 0; v < split_.count(panel); ++v) {
-        apply(step, r, (split_.first(panel) + v) * n, sums + r * width + v * n);
+        arrive(step, r, (split_.first(panel) + v) * n, sums + r * width + v * n);
       }
     }
   }
-
-  void apply(int64_t step, int64_t r, int64_t unit, const A* from_gates) {
-    const int64_t b = seq_.item(r), count = units_ - unit;
-    V d_h = simd::load(from_gates) + simd::load(direct(r) + unit);
+  void arrive(int64_t step, int64_t r, int64_t unit, const A* from_gates) {
+    const int64_t b = seq_.item(r), count = width_ - unit;
+    const V d_h = simd::load(from_gates) + simd::load(direct(r) + unit);
     if (step < 0) {
       if (to_.h_0) store_along(to_.h_0, &to_.h_0(b, unit), d_h, count);
-      if (Cell::kHasCell && to_.c_0)
-        store_along(to_.c_0, &to_.c_0(b, unit), simd::load(d_cell(r) + unit), count);
       return;
     }
-    const int64_t t = seq_.time(step, r), before = step > 0 ? seq_.time(step - 1, r) : 0;
-    d_h = d_h + load_row(from_.d_y, t, b, unit);
-    Part* row = parts(step, r);
-    V kept[Cell::kKept > 0 ? Cell::kKept : 1], part[kParts], d_c = simd::load(d_cell(r) + unit);
-    for (int q = 0; q < Cell::kKept; ++q) {
-      kept[q] = kept_gates_ ? load_along(from_.gates, &from_.gates(t, b, q * units_ + unit), count)
-                            : simd::load(row + q * units_ + unit, count);
+    const V d_out = d_h + f_.load_row(from_.d_y, seq_.time(step, r), b, unit, count);
+    if constexpr (Cell::kSecond) {
+      early(step, r, unit, d_out);
+    } else {
+      apply(step, r, unit, d_out);
     }
-    const V h_before =
-        step > 0 ? load_row(from_.y, before, b, unit) : load_initial(layer_.h_0, b, unit);
-    V c = simd::zero<A>(), c_before = c;
-    if (Cell::kHasCell) {
-      c = load_row(from_.cells, t, b, unit);
-      c_before =
-          step > 0 ? load_row(from_.cells, before, b, unit) : load_initial(layer_.c_0, b, unit);
-    }
-    const V past =
-        Cell::backward(kept, load_row(from_.y, t, b, unit), h_before, c, c_before, d_h, d_c, part);
-    simd::store(direct(r) + unit, past);
-    simd::store(d_cell(r) + unit, d_c);
-    for (int p = 0; p < kParts; ++p) {
-      store_part(row + p * units_ + unit, part[p], count);
-      A* sum = bias_.data() + p * stride_ + unit;
-      simd::store(sum, simd::load(sum) + part[p]);
-    }
-  }
-  static const A* words(const Part* row) { return reinterpret_cast<const A*>(row); }
-  static void store_part(Part* to, V value, int64_t count) {
-    store_along(View<Part, 1>{to, {count}, {1}}, to, value, count);
-  }
-  V load_row(In<T, 3> from, int64_t t, int64_t b, int64_t unit) const {
-    return load_along(from, &from(t, b, unit), units_ - unit);
-  }
-  V load_initial(In<T, 2> from, int64_t b, int64_t unit) const {
-    return from ? load_along(from, &from(b, unit), units_ - unit) : simd::zero<A>();
   }
 
-  void finish_bias() {
-    auto store = [&](Out<T, 1> to, const int* part) {
-      for (int g = 0; to && g < kGates; ++g) {
-        for (int64_t j = 0; j < units_; ++j)
-          to(g * units_ + j) = T(bias_.data()[part[g] * stride_ + j]);
+  // The chain rule of the cell's `finish`.
+  void early(int64_t step, int64_t r, int64_t unit, V d_out) {
+    V kept[Cell::kKept], part[kParts], sum, state = simd::zero<A>();
+    if (Cell::kPartsEarly > 0) load_kept(step, r, unit, kept);
+    if (Cell::kReadsState) state = f_.state_before(step, r, unit);
+    simd::store(direct(r) + unit, Cell::early(kept, state, d_out, sum, part));
+    keep_part(step, r, kParts, unit, sum, width_);
+    for (int p = kParts - Cell::kPartsEarly; p < kParts; ++p) {
+      keep_part(step, r, p, unit, part[p], units_);
+    }
+  }
+
+  // The gradient of what the second weights are multiplied with, and then of the gates.
+  void second_half(int64_t step, int64_t panel, A* sums) {
+    if constexpr (Cell::kSecond) {
+      if (panel >= unit_split_.panels) return;
+      const int64_t count = seq_.active(step), width = unit_split_.count(panel) * n;
+      std::vector<const A*> rows(static_cast<size_t>(count));
+      for (int64_t r = 0; r < count; ++r) rows[r] = words(f_.parts(step, r));
+      std::fill_n(sums, count * width, A(0));
+      multiply<Of>(unit_split_.count(panel), rows.data(), count, kParts * units_ / Of::kPerWord,
+                   width_ / Of::kPerWord, second_.panel(unit_split_, panel, 0), sums, width, sums,
+                   width);
+      for (int64_t r = 0; r < count; ++r) {
+        for (int v = 0; v < unit_split_.count(panel); ++v) {
+          const int64_t unit = (unit_split_.first(panel) + v) * n;
+          apply(step, r, unit, simd::load(sums + r * width + v * n));
+        }
+      }
+    }
+  }
+
+  // The chain rule of the cell's `forward`.
+  void apply(int64_t step, int64_t r, int64_t unit, V d_out) {
+    const int64_t t = seq_.time(step, r), b = seq_.item(r), count = units_ - unit;
+    V kept[Cell::kKept > 0 ? Cell::kKept : 1], part[kParts], c = simd::zero<A>(), d_c = c,
+                                                             c_before = c, state = c, out = c;
+    load_kept(step, r, unit, kept);
+    if (Cell::kHasCell) {
+      d_c = simd::load(d_cell(r) + unit);
+      c = f_.load_row(from_.cells, t, b, unit, count);
+      c_before = f_.cell_before(step, r, unit);
+    }
+    if (Cell::kReadsState) state = f_.state_before(step, r, unit);
+    if (!Cell::kSecond) out = f_.load_row(from_.y, t, b, unit, count);
+    const OwnVectors<T> own{layer_.own, unit, units_};
+    const V past = Cell::backward(kept, out, state, c, c_before, d_out, d_c, part, own);
+    if (!Cell::kSecond) simd::store(direct(r) + unit, past);
+    if constexpr (Cell::kSecond) {
+      A* passing = direct(r) + unit;
+      if (Cell::kReadsState) simd::store(passing, simd::load(passing) + past);
+      f_.store_middle(step, r, unit, Cell::middle(kept, state, c));
+    }
+    if (Cell::kHasCell) simd::store(d_cell(r) + unit, d_c);
+    for (int p = 0; p < kParts - Cell::kPartsEarly; ++p) {
+      keep_part(step, r, p, unit, part[p], units_);
+    }
+    if constexpr (Cell::kOwn > 0) {
+      if (to_.own) add_own(unit, part, c, c_before);
+    }
+  }
+  void load_kept(int64_t step, int64_t r, int64_t unit, V* kept) const {
+    const int64_t t = seq_.time(step, r), b = seq_.item(r), count = units_ - unit;
+    const Part* row = f_.parts(step, r) + unit;
+    for (int q = 0; q < Cell::kKept; ++q) {
+      kept[q] = kept_gates_ ? f_.load_row(from_.gates, t, b, q * units_ + unit, count)
+                            : simd::load(row + q * units_, count);
+    }
+  }
+  // A part of a frame, and its share in the sum over all frames.
+  void keep_part(int64_t step, int64_t r, int p, int64_t unit, V part, int64_t width) {
+    F::store_part(f_.parts(step, r) + p * units_ + unit, part, width - unit);
+    A* sum = bias_.numbers(p) + unit;
+    simd::store(sum, simd::load(sum) + part);
+  }
+  void add_own(int64_t unit, const V* part, V c, V c_before) {
+    V sum[Cell::kOwn];
+    for (int q = 0; q < Cell::kOwn; ++q) sum[q] = simd::load(bias_.numbers(kSums + q) + unit);
+    Cell::add_own(part, c, c_before, sum);
+    for (int q = 0; q < Cell::kOwn; ++q) simd::store(bias_.numbers(kSums + q) + unit, sum[q]);
+  }
+  static const A* words(const Part* row) { return reinterpret_cast<const A*>(row); }
+
+  // What is summed up over all frames, and the gradient of the initial cell.
+  void finish_sums() {
+    const auto store = [&](Out<T, 1> to, int count, auto part) {
+      for (int g = 0; to && g < count; ++g) {
+        for (int64_t j = 0; j < units_; ++j) to(g * units_ + j) = T(bias_.numbers(part(g))[j]);
       }
     };
-    store(to_.b_ih, Cell::kInputPart);
-    store(to_.b_hh, Cell::kStatePart);
+    store(to_.b_ih, kGates, [](int g) { return Cell::kInputPart[g]; });
+    store(to_.b_hh, Cell::kStateGates, [](int g) { return Cell::kStatePart[g]; });
+    store(to_.own, Cell::kOwn, [](int q) { return kSums + q; });
+    for (int64_t j = 0; to_.b_second && j < width_; ++j) {
+      to_.b_second(j) = T(bias_.numbers(kParts)[j]);
+    }
+    for (int64_t r = 0; Cell::kHasCell && to_.c_0 && r < seq_.batch; ++r) {
+      for (int64_t j = 0; j < units_; ++j) to_.c_0(seq_.item(r), j) = T(d_cell(r)[j]);
+    }
   }
 
   void weight_grads() {
-    if (!to_.w_ih && !to_.w_hh) return;
-    WeightGrad<T, Of> weights(dev_, parts_.data(), row_size(), seq_.frames());
-    if (to_.w_ih) weights.add(to_.w_ih, Cell::kInputPart, units_);
-    if (to_.w_hh) weights.add(to_.w_hh, Cell::kStatePart, units_);
-    weights.run([&](int i, auto... place) {
-      const bool input = i == 0 && to_.w_ih;
-      (this->*(input ? &Backward::copy_input : &Backward::copy_state))(place...);
-    });
+    using F = Frames<Cell, T, Of>;
+    static constexpr int kOnly[] = {0};
+    WeightGrad<T, Of> weights(dev_, f_.all.data(), f_.row_size, seq_.frames());
+    std::vector<void (F::*)(int64_t, int64_t, int64_t, A*) const> right;  // of each matrix
+    if (to_.w_ih) {
+      weights.add(to_.w_ih, Cell::kInputPart, units_);
+      right.push_back(&F::copy_input);
+    }
+    if (to_.w_hh) {
+      weights.add(to_.w_hh, Cell::kStatePart, units_);
+      right.push_back(&F::copy_state);
+    }
+    if (Cell::kSecond && to_.w_second) {
+      weights.add(to_.w_second, kOnly, width_, kParts * units_);
+      right.push_back(&F::copy_middle);
+    }
+    if (right.empty()) return;
+    weights.run([&](int i, auto... place) { (f_.*right[i])(place...); });
   }
 
   // d_x = d_gates · W_ih; 0 beyond the end of a sequence
@@ -308,7 +244,7 @@ class Backward {
                  A* sums = memory.data() + home * kRows * kWidest * n;
                  const A* rows[kRows];
                  for (int64_t i = 0; i < count; ++i)
-                   rows[i] = words(parts_.data() + (first + i) * row_size());
+                   rows[i] = words(f_.all.data() + (first + i) * f_.row_size);
                  std::fill_n(sums, count * width, A(0));
                  const int64_t gate = units_ / Of::kPerWord;
                  for (int g = 0; g < kGates; ++g) {
@@ -316,7 +252,7 @@ class Backward {
                                 panels.panel(split, panel, g * units_), sums, width, sums, width);
                  }
                  for (int64_t i = 0; i < count; ++i) {
-                   const auto [step, r] = where(first + i);
+                   const auto [step, r] = f_.where(first + i);
                    store_input(seq_.time(step, r), seq_.item(r), split.first(panel) * n, width,
                                sums + i * width);
                  }
@@ -336,17 +272,15 @@ class Backward {
   const Layer<T>& layer_;
   const Arrived<T>& from_;
   const LayerGrads<T>& to_;
-  const int64_t units_;
+  const Frames<Cell, T, Of> f_;
+  const Sequences& seq_;
+  const int64_t units_, width_;
   const bool kept_gates_;
-  const Sequences seq_;
-  const Split split_;
-  const ColumnPanels<T, Of> recurrent_;
-  const int64_t stride_;
-  const Workspace<Part> parts_;  // frame, part, unit
-  const Workspace<A> carried_;   // to the step before: of the state, of the cell
-  const Workspace<A> bias_;      // part, unit
+  const Split split_, unit_split_;  // of the state; with a second product, of the units
+  const ColumnPanels<T, Of> recurrent_, second_;
+  const Rows<T, Numbers> direct_, d_cell_;  // carried to the step before
+  const Rows<T, Numbers> bias_;             // sums over all frames: of the parts, of own weights
   const Workspace<A> sums_;
-  std::vector<int64_t> place_step_;
 };
 
 template <class Cell, class T>
@@ -355,7 +289,7 @@ void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& 
   recurrence::check_lengths(layer);
 #if NATIVEOPS_LEVEL >= 2
   if constexpr (std::is_same_v<T, bf16>) {
-    if (simd::has_pairs() && layer.units() % 2 == 0) {
+    if (simd::has_pairs() && layer.units() % 2 == 0 && layer.width() % 2 == 0) {
       return Backward<Cell, T, Pairs>(dev, layer, from, to).run();
     }
   }

@@ -33,8 +33,8 @@ class WeightGrad {
         rows_(dev.workspace<A>(row_size * stride_)) {}
 
   // Adds a matrix to those that `run` computes:
-  // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]·units + u] · right[frame][c]
-  void add(Out<T, 2> to, const int* part, int64_t units) {
+  // to[gate·units + u][c] = Σ_frame parts[frame][offset + part[gate]·units + u] · right[frame][c]
+  void add(Out<T, 2> to, const int* part, int64_t units, int64_t offset = 0) {
     const bool direct = std::is_same_v<A, T> && to.stride(1) == 1;
     const Split split(ceil_div(to.size(1), n), kWidest, dev_.num_threads());
     auto memory = dev_.template workspace<A>(direct ? 0 : to.count());
@@ -42,7 +42,7 @@ class WeightGrad {
                                                   {to.size(0), to.size(1)},
                                                   {to.stride(0), to.stride(1)}}
                                      : dense(memory.data(), to.size(0), to.size(1));
-    targets_.push_back({to, part, units, split, ceil_div(to.size(0), kRows), direct, result,
+    targets_.push_back({to, part, units, offset, split, ceil_div(to.size(0), kRows), direct, result,
                         std::move(memory), dev_.template workspace<A>(split.vectors * n * depth_)});
   }
 
@@ -79,7 +79,7 @@ class WeightGrad {
   struct Target {
     Out<T, 2> to;
     const int* part;
-    int64_t units;
+    int64_t units, offset;
     Split split;
     int64_t chunks;  // of rows
     bool direct;     // result is `to` itself
@@ -150,7 +150,7 @@ class WeightGrad {
     const A* rows[kRows];
     for (int64_t i = 0; i < height; ++i) {
       const int64_t gate = (first + i) / target.units, unit = (first + i) % target.units;
-      rows[i] = rows_.data() + (target.part[gate] * target.units + unit) * stride_;
+      rows[i] = rows_.data() + (target.offset + target.part[gate] * target.units + unit) * stride_;
     }
     alignas(64) A zeros[kWidest * n] = {};
     alignas(64) A sums[kTallest * kWidest * n];

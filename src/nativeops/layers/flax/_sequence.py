@@ -69,9 +69,10 @@ def frame(inputs: Any, wanted: Wanted) -> tuple[int, ...]:
 
 
 def run(
-    cell: Any, weights: Weights, inputs: Any, carry: Any, seq_lengths: Any, wanted: Wanted
+    layer: Any, weights: Weights, inputs: Any, carry: Any, seq_lengths: Any, wanted: Wanted
 ) -> Any:
     """What a layer returns: the outputs, or the last carry and the outputs."""
+    cell = layer.cell
     dtype = jnp.dtype(cell.dtype or jnp.result_type(inputs, *weights))
     batch = frame(inputs, wanted)[:-1]
     lstm = kind_of(cell) == "lstm"
@@ -85,6 +86,8 @@ def run(
     options: dict[str, Any] = {"reverse": bool(wanted.reverse)}
     if cell.activation_fn is jax.nn.relu:
         options["activation"] = "relu"
+    if kind_of(cell) != "rnn":  # of which nothing is kept but the outputs
+        options["low_memory"] = layer.low_memory
     outputs, *final = _LAYERS[kind_of(cell)](x, *weights, *states, lengths, **options)
     if wanted.reverse and not wanted.keep_order:
         outputs = _reversed(outputs, lengths)

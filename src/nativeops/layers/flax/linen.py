@@ -21,7 +21,11 @@ class RNN(nn.RNN):  # type: ignore[misc]
     The cell may be an `LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell` with its default
     activations (`SimpleCell` also with relu). With any other, or with ``variable_axes``, Flax's own
     scan computes the layer, and a warning says so.
+
+    With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
     """
+
+    low_memory: bool = False
 
     @nn.nowrap  # type: ignore[untyped-decorator]
     def unfused(self) -> str:
@@ -64,4 +68,4 @@ class RNN(nn.RNN):  # type: ignore[misc]
             )
             initial_carry = self.cell.initialize_carry(key, sizes)
         weights = from_flax(_sequence.kind_of(self.cell), params)
-        return _sequence.run(self.cell, weights, inputs, initial_carry, seq_lengths, wanted)
+        return _sequence.run(self, weights, inputs, initial_carry, seq_lengths, wanted)

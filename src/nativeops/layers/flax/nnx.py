@@ -21,7 +21,13 @@ class RNN(nnx.RNN):  # type: ignore[misc]
     The cell may be an `LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell` with its default
     activations (`SimpleCell` also with relu). With any other, or with ``state_axes``, Flax's own
     scan computes the layer, and a warning says so.
+
+    With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
     """
+
+    def __init__(self, cell: Any, *, low_memory: bool = False, **more: Any) -> None:
+        super().__init__(cell, **more)
+        self.low_memory = low_memory
 
     def unfused(self) -> str:
         """Why Flax's own scan computes this layer; empty where the fused op does."""
@@ -63,7 +69,7 @@ class RNN(nnx.RNN):  # type: ignore[misc]
             )
             initial_carry = self.cell.initialize_carry(sizes, self._stream(rngs))
         weights = _weights(self.cell, _sequence.kind_of(self.cell))
-        return _sequence.run(self.cell, weights, inputs, initial_carry, seq_lengths, wanted)
+        return _sequence.run(self, weights, inputs, initial_carry, seq_lengths, wanted)
 
     def _stream(self, rngs: Any) -> Any:
         """The random numbers of the initial carry, taken as Flax takes them."""

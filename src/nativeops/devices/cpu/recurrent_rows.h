@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the recurrent layers on the CPU share: rows between two steps, and weights of single units.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "nativeops/devices/cpu/panels.h"
+#include "nativeops/devices/recurrent.h"
+
+namespace nativeops::tuned {
+
+// What GateProducts asks of a cell.
+template <int kCount>
+struct Gates {
+  static constexpr int kGates = kCount;
+};
+
+// A row of numbers for each sequence, which weights are multiplied with: as pairs, also in words.
+template <class T, class Of>
+class Rows {
+  using A = Accum<T>;
+  using V = simd::Vec<A>;
+  static constexpr int n = simd::kLanes<A>;
+  static constexpr bool kPairs = Of::kPerWord == 2;
+
+ public:
+  Rows(Device& dev, int64_t rows, int64_t width)
+      : stride_(round_up(width, n) + n),  // not a power of two, which would crowd the caches' sets
+        numbers_(dev.workspace<A>(rows * stride_)),
+        words_(dev.workspace<A>(kPairs ? rows * stride_ / 2 : 0)) {}
+
+  A* numbers(int64_t r) const { return numbers_.data() + r * stride_; }
+  // As the weights are multiplied with it: half as long where two bf16 make a word.
+  const A* words(int64_t r) const {
+    return kPairs ? words_.data() + r * (stride_ / 2) : numbers(r);
+  }
+  void set(int64_t r, int64_t unit, V value) const {
+    simd::store(numbers(r) + unit, value);
+    if constexpr (kPairs) {
+      alignas(64) A lane[n];
+      simd::store(lane, value);
+      T* to = reinterpret_cast<T*>(words_.data() + r * (stride_ / 2)) + unit;
+      for (int i = 0; i < n; ++i) to[i] = T(lane[i]);
+    }
+  }
+  // A given state, or zeros.
+  void fill(int64_t r, In<T, 2> from, int64_t b, int64_t width) const {
+    for (int64_t j = 0; j + n <= stride_; j += n) {
+      alignas(64) A lane[n] = {};
+      for (int64_t i = 0; from && i < n && j + i < width; ++i) lane[i] = A(from(b, j + i));
+      set(r, j, simd::load(lane));
+    }
+  }
+
+ private:
+  int64_t stride_;
+  Workspace<A> numbers_, words_;
+};
+
+// The weights of a vector of units alone, of which a layer may have none.
+template <class T>
+struct OwnVectors {
+  const In<T, 1>& all;
+  int64_t unit, units;
+
+  explicit operator bool() const { return bool(all); }
+  simd::Vec<Accum<T>> operator[](int q) const {
+    return load_along(all, &all(q * units + unit), units - unit);
+  }
+};
+
+}  // namespace nativeops::tuned

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the arguments of a recurrent network fit: what the ops of its single layers cannot say as
+clearly, which weight or state is wrong."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from nativeops.errors import ArgumentError, RangeError, ShapeError, message
+from nativeops.frameworks import framework_of
+
+# Of one layer in one direction: w_ih, w_hh, perhaps b_ih, b_hh, and of an LSTM perhaps w_hr.
+_NAMES = ("w_ih", "w_hh", "b_ih", "b_hh", "w_hr")
+
+
+class Own(NamedTuple):
+    """The weights of one layer in one direction; None stands for what it does not have."""
+
+    w_ih: Any
+    w_hh: Any
+    b_ih: Any = None
+    b_hh: Any = None
+    w_hr: Any = None
+
+
+def own_weights(given: Sequence[Any]) -> Own:
+    """The weights in the order in which PyTorch lists them; `w_hr` is the last of an odd number."""
+    if len(given) % 2 == 0:
+        return Own(*given)
+    *others, w_hr = given
+    return Own(*others)._replace(w_hr=w_hr)
+
+
+class Sizes(NamedTuple):
+    """Of one layer: gates, units, and numbers in the output of one direction, perhaps projected."""
+
+    gates: int
+    units: Any
+    width: Any
+    projected: bool
+
+
+def check(
+    name: str,
+    gates: int,
+    x: Any,
+    weights: Sequence[Sequence[Any]],
+    states: dict[str, Any],
+    bidirectional: bool,
+    batch_first: bool,
+    peepholes: Sequence[Any] | None = None,
+) -> None:
+    """Raise an error that says what does not fit."""
+    axes = "[b t i]" if batch_first else "[t b i]"
+    shape = _shape(name, "x", x)
+    if len(shape) != 3:
+        text = f"`x` must have 3 axes {axes}, but has {len(shape)}."
+        raise ShapeError(message(name, text))
+    directions = 2 if bidirectional else 1
+    if not weights or len(weights) % directions:
+        words = "direction of each layer" if bidirectional else "layer"
+        text = f"`weights` must have an entry for each {words}, but has {len(weights)}."
+        raise ArgumentError(message(name, text))
+    sizes = _sizes(name, gates, weights)
+    for place in range(len(weights)):
+        inputs = shape[2] if place < directions else _times(directions, sizes.width)
+        _check_weights(name, weights, place, inputs, sizes)
+    for word, state in states.items():
+        if state is not None:
+            narrow = sizes.projected and word == "h_0"
+            last = sizes.width if narrow else sizes.units
+            wanted = (len(weights), shape[0 if batch_first else 1], last)
+            _check_shape(name, word, state, f"layers*d b {'p' if narrow else 'h'}", wanted)
+    if peepholes is not None:
+        _check_peepholes(name, peepholes, len(weights), sizes)
+
+
+def check_dropout(name: str, dropout: float, seed: Any, layers: int) -> None:
+    """A probability, and a seed where one is needed."""
+    if not 0 <= dropout < 1:
+        text = f"`dropout` must be at least 0 and below 1, but is {dropout!r}."
+        raise RangeError(message(name, text))
+    if dropout and layers > 1 and seed is None:
+        hint = "give an integer of shape [1], another one in each step of training."
+        raise ArgumentError(message(name, "`dropout` needs a `seed`.", hint=hint))
+
+
+def _sizes(name: str, gates: int, weights: Sequence[Sequence[Any]]) -> Sizes:
+    """The sizes that the first weights tell; all others must have the same."""
+    most = 5 if gates == 4 else 4
+    for place, own in enumerate(weights):
+        if not 2 <= len(own) <= most or (most == 4 and len(own) == 3):
+            words = "2 to 5" if gates == 4 else "2 or 4"
+            text = f"`weights[{place}]` must have {words} arrays, but has {len(own)}."
+            hint = "give w_ih, w_hh, or both biases too"
+            hint += ", and w_hr behind them for a projection." if gates == 4 else "."
+            raise ArgumentError(message(name, text, hint=hint))
+        if len(own) % 2 != len(weights[0]) % 2:
+            has, other = ("a", "none") if len(own) % 2 else ("no", "one")
+            text = f"`weights[{place}]` has {has} projection (w_hr), but `weights[0]` has {other}."
+            raise ArgumentError(message(name, text))
+    projected = len(weights[0]) % 2 == 1
+    word, which = (len(weights[0]) - 1, "w_hr") if projected else (1, "w_hh")
+    shape = _shape(name, f"weights[0][{word}]", weights[0][word])
+    if len(shape) != 2:
+        text = f"`weights[0][{word}]` ({which}) must have 2 axes, but has {len(shape)}."
+        raise ShapeError(message(name, text))
+    return Sizes(gates, shape[1], shape[0] if projected else shape[1], projected)
+
+
+def _check_weights(
+    name: str, weights: Sequence[Sequence[Any]], place: int, inputs: Any, sizes: Sizes
+) -> None:
+    rows, given = _times(sizes.gates, sizes.units), weights[place]
+    wanted = ((rows, inputs), (rows, sizes.width), (rows,), (rows,), (sizes.width, sizes.units))
+    last = len(given) - 1
+    for i, array in enumerate(given):
+        which = 4 if i == last and last % 2 == 0 else i
+        if array is not None or which not in (2, 3):
+            _check_shape(name, f"weights[{place}][{i}]", array, _NAMES[which], wanted[which])
+
+
+def _check_peepholes(name: str, peepholes: Sequence[Any], layers: int, sizes: Sizes) -> None:
+    if len(peepholes) != layers:
+        text = f"`peepholes` must have an entry for each of `weights`, {layers}, but has"
+        raise ArgumentError(message(name, f"{text} {len(peepholes)}."))
+    for place, array in enumerate(peepholes):
+        if array is not None:
+            _check_shape(name, f"peepholes[{place}]", array, "3*h", (_times(3, sizes.units),))
+
+
+def _times(count: int, size: Any) -> Any:
+    """A size, unless it is one that TensorFlow does not know yet."""
+    return None if size is None else count * size
+
+
+def _check_shape(name: str, word: str, array: Any, what: str, wanted: tuple[Any, ...]) -> None:
+    """Unknown sizes, which TensorFlow has, are left to the ops."""
+    shape = _shape(name, word, array)
+    pairs = zip(shape, wanted, strict=False)
+    if len(shape) != len(wanted) or any(a != b for a, b in pairs if None not in (a, b)):
+        text = f"`{word}` ({what}) must have the shape {list(wanted)}, but has {list(shape)}."
+        raise ShapeError(message(name, text))
+
+
+def _shape(name: str, word: str, array: Any) -> tuple[Any, ...]:
+    if framework_of(type(array)) is None:
+        text = f"`{word}` must be an array, but is {type(array).__name__}."
+        raise ArgumentError(message(name, text))
+    return tuple(array.shape)
