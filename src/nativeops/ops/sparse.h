@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small sparse ops: numbers at places (time, sequence, label). Declared in sparse.py.
 #pragma once
-#include <limits>
 
 #include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
 
 namespace nativeops {
 
-template <class T>
-struct NotANumber {  // a member, as of Extreme in math.h
-  static constexpr Accum<T> value = std::numeric_limits<Accum<T>>::quiet_NaN();
-};
-template <class T>
-HOST_DEVICE Accum<T> not_a_number() {
-  return NotANumber<T>::value;
-}
 // An index on CUDA, where none can be refused, as one within the array.
 HOST_DEVICE inline int64_t within(int64_t index, int64_t size) {
   return min2(max2<int64_t>(index, 0), size - 1);
@@ -28,7 +19,7 @@ void subtensor_batched_index(Device& dev, In<T, 3> x, In<I, 2> index, Out<T, 2> 
   if (d > 0) check_range("index", index, 0, d - 1, "the last number of a vector of `x`");
   for_each(dev, out, [=] KERNEL(int64_t t, int64_t b) {
     const int64_t j = index(t, b);
-    out(t, b) = j >= 0 && j < d ? x(t, b, j) : T(d > 0 ? not_a_number<T>() : Accum<T>(0));
+    out(t, b) = j >= 0 && j < d ? x(t, b, j) : T(d > 0 ? not_a_number<Accum<T>>() : Accum<T>(0));
   });
 }
 
@@ -59,7 +50,7 @@ struct Entries {
   HOST_DEVICE Accum<T> value(const In<T, 2>& weight, int64_t i, int64_t b) const {
     const bool inside = time(i, b) >= 0 && time(i, b) < times &&
                         (labels == 0 || (label(i, b) >= 0 && label(i, b) < labels));
-    return inside ? Accum<T>(weight(i, b)) : not_a_number<T>();
+    return inside ? Accum<T>(weight(i, b)) : not_a_number<Accum<T>>();
   }
   void check() const {
     check_range("time", time, 0, times - 1, "the last frame", mask);
