@@ -70,7 +70,10 @@ def test_gradients_are_those_of_the_sum_over_all_paths(level: str) -> None:
 
 @pytest.mark.parametrize("normalized", [False, True])
 def test_gradcheck_for_logits_weights_and_end_weights(normalized: bool) -> None:
-    made = {k: torch.from_numpy(v) for k, v in example(RANDOM, dict(b=2, c=3, e=14, m=3)).items()}
+    made = {
+        k: torch.from_numpy(v)
+        for k, v in example(RANDOM, {"b": 2, "c": 3, "e": 14, "m": 3}).items()
+    }
     made["weights"] = made["weights"].clamp(max=9.0)
     logits = torch.from_numpy(RANDOM.standard_normal((5, 2, 3))).requires_grad_()
     lengths = torch.tensor([5, 3], dtype=torch.int32)
