@@ -28,8 +28,8 @@ def ctc_fsa(
 
     A sequence has ``2s + 3`` states. Counted from its first, and with ``L`` labels, ``2i`` is the
     blank before label ``i`` and 0 the start, ``2i + 1`` that label, ``2L`` the last blank,
-    ``2L + 1`` a dummy and ``2L + 2`` the end, which has no edges. Every edge says its label in one frame. Each
-    sequence of frames' labels is one path.
+    ``2L + 1`` a dummy and ``2L + 2`` the end, which has no edges. Every edge says its label in one
+    frame. Each sequence of frames' labels is one path.
 
     Args:
         targets: The labels of each sequence, none of them ``blank``.

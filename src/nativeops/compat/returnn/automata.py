@@ -3,8 +3,8 @@
 
 What differs in all of them: any floating dtype is computed in, and returned as, itself; wrong
 states, classes, lengths and targets are errors on the CPU; frames may go beyond the longest
-sequence; batches, times and targets may be empty; a sequence without any path has the cost +∞, not 0; NaN is
-not swallowed; no argument is written to. ``n_states`` is not needed.
+sequence; batches, times and targets may be empty; a sequence without any path has the cost +∞, not
+0; NaN is not swallowed; no argument is written to. ``n_states`` is not needed.
 """
 
 from typing import Any
