@@ -82,11 +82,9 @@ def from_arcs(
     for b, (own, start, final) in enumerate(zip(listed, first_states, finals, strict=True)):
         states = [start, *final, *(s for arc in own for s in arc[:2])]
         _check_counts(b, states, [arc.label for arc in own])
-        if ends is None:
-            final = {max(states): None}
         rows += [(offset + a.source, offset + a.target, a.label, b) for a in own]
         weights += [_cost(a.weight, given, f"arc {a} of sequence {b}") for a in own]
-        start_end.append((offset + start, offset + max(final, default=max(states))))
+        start_end.append((offset + start, offset + max(final or states)))
         end_rows += [(b, offset + state) for state in final]
         end_costs += [_cost(w, given, f"end {s} of sequence {b}") for s, w in final.items()]
         offset += max(states) + 1
@@ -189,7 +187,9 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
     picture.node("start", "", shape="none", width="0")
     picture.edge("start", str(start))
     for state, cost in finals.items():
-        picture.node(str(state), shape="doublecircle", **({"xlabel": f"{cost:.3g}"} if cost else {}))
+        picture.node(
+            str(state), shape="doublecircle", **({"xlabel": f"{cost:.3g}"} if cost else {})
+        )
     for (source, target, label, b), cost in zip(edges.T.tolist(), weights, strict=True):
         if b == sequence and cost < np.inf:
             said = str(label) if labels is None else labels[label]

@@ -85,11 +85,10 @@ struct Passes {
     const int32_t* const classes = graph.list(kClasses);
     const Costs<T> costs = this->costs;
     team.each(0, graph.slots(), [=](int64_t s) { emitted.m[s] = costs(t, b, classes[s]); });
-    team.each(0, graph.slots(), [=](int64_t s) {
-      const A cost = emitted.m[s];
-      seen.m[s] = is_cost(cost) ? seen.m[s] : A(1);
-      emitted.set(s, scaled_exp(cost));
-    });
+    team.each(0, graph.slots(),
+              [=](int64_t s) { seen.m[s] = max2(seen.m[s], is_cost(emitted.m[s]) ? A(0) : A(1)); });
+    team.each(0, graph.slots(), [=](int64_t s) { emitted.set(s, scaled_power(emitted.m[s])); });
+    team.each(0, graph.slots(), [=](int64_t s) { emitted.set(s, normalised(emitted[s])); });
     team.sync();
   }
 

@@ -17,7 +17,7 @@ template <class A>
 struct Scale {
   using K = Exponent<A>;
   static constexpr K none = -(K(1) << (8 * sizeof(A) - 3));
-  static constexpr A largest = sizeof(A) == 4 ? A(9e7) : A(1e17);  // |log| of a single number
+  static constexpr A largest = sizeof(A) == 4 ? A(2.9e6) : A(1e15);  // |log| of a single number
   static constexpr K bias = sizeof(A) == 4 ? 127 : 1023;
   static constexpr int mantissa = sizeof(A) == 4 ? 23 : 52;
 };
@@ -56,16 +56,18 @@ NATIVEOPS_INLINE bool is_cost(A cost) {
   return cost >= -Scale<A>::largest;
 }
 
-// e^-cost; 0 where the cost is infinite or no cost. The exponent is found in double, since in float
-// the logarithm of a small probability has lost the digits that the fraction is made of.
+// e^-cost; 0 where the cost is larger than the largest, or NaN. In two steps, since compilers make
+// vectors of each, but not of both together.
+template <class A>
+NATIVEOPS_INLINE Scaled<A> scaled_power(A cost) {
+  const A most = Scale<A>::largest, low = cost > most ? most : cost;
+  const elementary::Reduced<A> y = elementary::reduce(low < -most ? most : -low);
+  const A m = 1 + (y.r + y.tail);
+  return {cost <= most ? m : A(0), static_cast<Exponent<A>>(y.n)};
+}
 template <class A>
 NATIVEOPS_INLINE Scaled<A> scaled_exp(A cost) {
-  const bool zero = !(cost <= Scale<A>::largest && is_cost(cost));
-  const double x = zero ? 0.0 : -static_cast<double>(cost);
-  const double n = (x * 0x1.71547652b82fep+0 + 0x1.8p52) - 0x1.8p52;
-  const double rest = (x - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
-  const Scaled<A> y = normalised<A>({exp(static_cast<A>(rest)), static_cast<Exponent<A>>(n)});
-  return {zero ? A(0) : y.m, zero ? Scale<A>::none : y.k};
+  return normalised(scaled_power(cost));
 }
 
 // -log of the number; infinity of zero.

@@ -7,7 +7,13 @@ import numpy as np
 
 
 def select(
-    b: int, edges: Any, weights: Any, start_end: Any, ends: Any, end_weights: Any, best: bool = False
+    b: int,
+    edges: Any,
+    weights: Any,
+    start_end: Any,
+    ends: Any,
+    end_weights: Any,
+    best: bool = False,
 ) -> Any:
     """The edges of one sequence with their numbers, its start, and the costs of its end states.
 

@@ -27,9 +27,9 @@ def ctc_fsa(
     """Automata whose paths are the CTC alignments of each sequence of targets.
 
     A sequence has ``2s + 3`` states. Counted from its first, and with ``L`` labels, ``2i`` is the
-    blank before label ``i`` and 0 the start, ``2i + 1`` that label, ``2L`` the last blank, ``2L + 1``
-    a dummy and ``2L + 2`` the end, which has no edges. Every edge says its label in one frame. Each
-    sequence of frames' labels is one path.
+    blank before label ``i`` and 0 the start, ``2i + 1`` that label, ``2L`` the last blank,
+    ``2L + 1`` a dummy and ``2L + 2`` the end, which has no edges. Every edge says its label in one
+    frame. Each sequence of frames' labels is one path.
 
     Args:
         targets: The labels of each sequence, none of them ``blank``.
@@ -82,7 +82,10 @@ def _edges(labels: Any, blank: int, label_loop: bool, n: int) -> list[tuple[int,
     for i, label in enumerate(map(int, labels)):
         at = 2 * i
         edges += [(at, at, blank, 0.0), (at, at + 1, label, 0.0)]
-        edges += [(at + 1, at + 1, label, 0.0) if label_loop else none, (at + 1, at + 2, blank, 0.0)]
+        edges += [
+            (at + 1, at + 1, label, 0.0) if label_loop else none,
+            (at + 1, at + 2, blank, 0.0),
+        ]
         edges += [skip(i + 1, at + 3) if i < last else (at + 1, end, blank, 0.0)]
     at = 2 * len(labels)
     edges += [(at, at, blank, 0.0), (at, end, blank, 0.0)]

@@ -97,7 +97,10 @@ def test_empty_batches_and_targets(b: int, s: int) -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: ctc_fsa(np.array([[1, 2]]), np.array([3])), r"`target_lengths\[0\]` is 3, but must"),
+        (
+            lambda: ctc_fsa(np.array([[1, 2]]), np.array([3])),
+            r"`target_lengths\[0\]` is 3, but must",
+        ),
         (lambda: ctc_fsa(np.array([[1, -2]])), r"`targets\[0, 1\]` is -2, but must be from 0 to"),
         (lambda: ctc_fsa(np.array([[1, 0]])), r"`targets\[0, 1\]` is 0, but that is `blank`"),
         (lambda: ctc_fsa_packed(np.array([1, 0]), np.array([2])), r"`targets\[1\]` is 0, but that"),

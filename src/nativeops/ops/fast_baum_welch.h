@@ -25,8 +25,9 @@ struct WritePosteriors {
     const int32_t* const label = g.list(kClasses);
     T* const row = out + places.of(t, b, 0);
     const int64_t one = places.one;
-    const A from = cost_of(all);
-    team.each(0, g.slots(), [=](int64_t s) { costs.m[s] = cost_of(sums[s]) - from; });
+    team.each(0, g.slots(), [=](int64_t s) {
+      costs.m[s] = cost_of(Scaled<A>{sums.m[s] / all.m, max2(sums.k[s], Scale<A>::none) - all.k});
+    });
     team.each(0, g.slots(), [=](int64_t s) { row[label[s] * one] = T(max2(costs.m[s], A(0))); });
     team.sync();
   }

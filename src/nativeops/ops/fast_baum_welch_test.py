@@ -90,7 +90,10 @@ def test_long_sequence_is_as_exact_as_in_double(level: str) -> None:
 
 @each_level
 def test_path_that_is_nowhere_near_the_best_is_not_lost(level: str) -> None:
-    t, s = 400, 60  # each label costs 30: the right path is e^-1800 times as likely as its neighbours
+    t, s = (
+        400,
+        60,
+    )  # each label costs 30: the right path is e^-1800 times as likely as its neighbours
     costs = np.full((t, 1, 2), 30.0, "float32")
     costs[..., 0] = 0.001
     edges, weights, ends = ctc_fsa(np.ones((1, s), int), label_loop=False)
@@ -216,11 +219,26 @@ GOOD = {
     ("name", "place", "value", "text"),
     [
         ("edges", (0, 1), -1, r"`edges\[0, 1\]` is -1, but must be from 0 to 2147483647, a state"),
-        ("edges", (2, 0), 3, r"`edges\[2, 0\]` is 3, but must be from 0 to 2, the classes of `am_sc"),
+        (
+            "edges",
+            (2, 0),
+            3,
+            r"`edges\[2, 0\]` is 3, but must be from 0 to 2, the classes of `am_sc",
+        ),
         ("edges", (3, 1), 2, r"`edges\[3, 1\]` is 2, but must be from 0 to 1, a sequence"),
         ("start_end_states", (1, 0), -5, r"`start_end_states\[1, 0\]` is -5, but must be"),
-        ("lengths", 1, 5, r"`lengths\[1\]` is 5, but must be from 0 to 4, the steps of `am_scores`"),
-        ("end_states", (0, 0), 2, r"`end_states\[0, 0\]` is 2, but must be from 0 to 1, a sequence"),
+        (
+            "lengths",
+            1,
+            5,
+            r"`lengths\[1\]` is 5, but must be from 0 to 4, the steps of `am_scores`",
+        ),
+        (
+            "end_states",
+            (0, 0),
+            2,
+            r"`end_states\[0, 0\]` is 2, but must be from 0 to 1, a sequence",
+        ),
     ],
 )
 def test_ids_and_lengths_that_fit_nothing_are_refused(name: str, place, value, text: str) -> None:

@@ -56,7 +56,7 @@ def test_equals_the_shortest_path_in_the_unrolled_graph(level: str) -> None:
     with selected(level):
         found = fast_viterbi(-costs, edges, weights.astype("float64"), ends)
     for b in range(2):
-        graph = networkx.DiGraph()
+        graph = networkx.MultiDiGraph()
         for source, to, label, _ in edges[:, (edges[3] == b) & (weights < np.inf)].T:
             for t in range(30):
                 graph.add_edge((t, source), (t + 1, to), weight=costs[t, b, label])
@@ -89,7 +89,9 @@ def test_of_equal_edges_the_first_of_the_list_is_taken(level: str) -> None:
         into = next(i for i in order if arcs[i][1] == 2)
         first = next(i for i in order if arcs[i][1] == arcs[into][0])
         with selected(level):
-            found = fast_viterbi(np.zeros((2, 1, 4), "float32"), edges, np.zeros(5, "float32"), ends)
+            found = fast_viterbi(
+                np.zeros((2, 1, 4), "float32"), edges, np.zeros(5, "float32"), ends
+            )
         assert found.alignment[:, 0].tolist() == [arcs[first][2], 0]
 
 
@@ -152,6 +154,8 @@ def test_empty_axes(size) -> None:
 
 def test_class_that_has_no_score_is_refused() -> None:
     edges, weights, ends = ctc_fsa(np.array([[1, 4]]))
-    text = r"^fast_viterbi: `edges\[2, 6\]` is 4, but must be from 0 to 3, the classes of `am_scores`"
+    text = (
+        r"^fast_viterbi: `edges\[2, 4\]` is 4, but must be from 0 to 3, the classes of `am_scores`"
+    )
     with pytest.raises(RangeError, match=text):
         fast_viterbi(np.zeros((5, 1, 4), "float32"), edges, weights, ends)

@@ -97,7 +97,9 @@ def _best_path(scores: Any, targets: Any, blank: int, label_loop: bool) -> Any:
     best = np.where(np.arange(2 * n + 1) == 0, 0.0, -np.inf)
     came = np.zeros((len(scores), 2 * n + 1), int)
     for t, frame in enumerate(scores):
-        before = np.stack([np.concatenate([np.full(k, -np.inf), best])[: 2 * n + 1] for k in (0, 1, 2)])
+        before = np.stack(
+            [np.concatenate([np.full(k, -np.inf), best])[: 2 * n + 1] for k in (0, 1, 2)]
+        )
         before += penalty
         came[t] = before.argmax(0)
         best = before.max(0) + frame[label]

@@ -182,9 +182,15 @@ def test_batch_first_scores_are_read_where_they_are() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"input_lengths": np.array([5, 7])}, r"`input_lengths\[1\]` is 7, but must be from 0 to 6"),
+        (
+            {"input_lengths": np.array([5, 7])},
+            r"`input_lengths\[1\]` is 7, but must be from 0 to 6",
+        ),
         ({"target_lengths": np.array([-1, 0])}, r"`target_lengths\[0\]` is -1, but must be"),
-        ({"targets": np.array([[1, 2], [4, 1]])}, r"`targets\[1, 0\]` is 4, but must be from 0 to 3"),
+        (
+            {"targets": np.array([[1, 2], [4, 1]])},
+            r"`targets\[1, 0\]` is 4, but must be from 0 to 3",
+        ),
         ({"targets": np.array([[1, 0], [2, 1]])}, r"`targets\[0, 1\]` is 0, but that is `blank`"),
         ({"blank": 4}, r"`blank` is 4, but must be from 0 to 3, the classes"),
     ],
@@ -221,8 +227,13 @@ def test_long_recording_takes_no_more_memory_than_stated() -> None:
 
 def test_equals_in_torch_with_int64_and_int32() -> None:
     torch = pytest.importorskip("torch")
-    scores, targets = torch.from_numpy(draw(30, 4, 8)), torch.from_numpy(RANDOM.integers(1, 8, (4, 5)))
-    wide, narrow = (nativeops.forced_align(scores, targets.to(d)) for d in (torch.int64, torch.int32))
+    scores, targets = (
+        torch.from_numpy(draw(30, 4, 8)),
+        torch.from_numpy(RANDOM.integers(1, 8, (4, 5))),
+    )
+    wide, narrow = (
+        nativeops.forced_align(scores, targets.to(d)) for d in (torch.int64, torch.int32)
+    )
     assert wide.labels.dtype == torch.int64
     assert narrow.starts.dtype == torch.int32
     assert all(torch.equal(a, b.to(a.dtype)) for a, b in zip(wide, narrow, strict=True))

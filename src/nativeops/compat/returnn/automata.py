@@ -2,9 +2,9 @@
 """RETURNN's ops on automata, for PyTorch.
 
 What differs in all of them: any floating dtype is computed in, and returned as, itself; wrong
-states, classes, lengths and targets are errors on the CPU; frames may go beyond the longest sequence;
-batches, times and targets may be empty; a sequence without any path has the cost +∞, not 0; NaN is
-not swallowed; no argument is written to. ``n_states`` is not needed.
+states, classes, lengths and targets are errors on the CPU; frames may go beyond the longest
+sequence; batches, times and targets may be empty; a sequence without any path has the cost +∞, not
+0; NaN is not swallowed; no argument is written to. ``n_states`` is not needed.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def get_ctc_fsa_fast_bw(
     label_loop: bool = True,
     edges_bound: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Edges ``[4, E]``, weights ``[E]`` (-log) and start and end states ``[2, B]`` of CTC's automata.
+    """CTC's automata: edges ``[4, E]``, weights ``[E]`` (-log), start and end states ``[2, B]``.
 
     Args:
         targets: ``[B, S]``.
@@ -52,7 +52,9 @@ def get_ctc_fsa_fast_bw(
     missing = edges_bound - packed.weights.shape[0]
     if missing < 0:
         needed = packed.weights.shape[0]
-        raise ValueError(f"get_ctc_fsa_fast_bw: `edges_bound` is {edges_bound}, but {needed} are needed.")
+        raise ValueError(
+            f"get_ctc_fsa_fast_bw: `edges_bound` is {edges_bound}, but {needed} are needed."
+        )
     edges = torch.nn.functional.pad(packed.edges, (0, missing))
     weights = torch.nn.functional.pad(packed.weights, (0, missing), value=float("inf"))
     return edges, weights, packed.start_end_states
@@ -133,8 +135,8 @@ def fast_viterbi(
 ) -> tuple[Tensor, Tensor]:
     """The best path's classes ``[T, B]`` and its score ``[B]``.
 
-    A weight of +∞, as the packed automata of CTC have it, is no edge. A sequence without a whole path
-    has no piece of one: its alignment is ``mask_idx``.
+    A weight of +∞, as the packed automata of CTC have it, is no edge. A sequence without a whole
+    path has no piece of one: its alignment is ``mask_idx``.
 
     Args:
         am_scores: ``[T, B, C]``, +log.
@@ -174,7 +176,7 @@ def ctc_best_path(
     logits_normalize: bool = True,
     blank_index: int = -1,
 ) -> Tensor:
-    """The labels ``[T, B]`` (int32) of the best CTC path through the targets; blanks beyond the end.
+    """The labels ``[T, B]`` (int32) of the best CTC path of the targets; blanks beyond the end.
 
     Args:
         logits: ``[B, T, C]``, or ``[T, B, C]`` if `logits_time_major`.
@@ -222,7 +224,9 @@ def ctc_loss(
         blank_index: The class of the blank; from the last, if negative.
         max_approx: The best path instead of all.
     """
-    scores, blank = _time_major(logits, logits_time_major, logits_normalize and max_approx, blank_index)
+    scores, blank = _time_major(
+        logits, logits_time_major, logits_normalize and max_approx, blank_index
+    )
     targets = targets.to(scores.device)
     frames, lengths = (n.to(targets) for n in (logits_seq_lens, targets_seq_lens))
     if max_approx:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RETURNN's ops on automata for PyTorch: their contracts, and the mistakes that are not repeated."""
+"""RETURNN's ops on automata for PyTorch: their contracts, and mistakes that are not repeated."""
 
 import numpy as np
 import pytest
@@ -131,7 +131,9 @@ def test_no_argument_is_written_to_and_other_dtypes_stay() -> None:
     before = {name: value.clone() for name, value in given.items()}
     given["logits"] = given["logits"].double()
     assert returnn.ctc_loss(**given).dtype == torch.float64
-    assert all(torch.equal(given[name], value) for name, value in before.items() if name != "logits")
+    assert all(
+        torch.equal(given[name], value) for name, value in before.items() if name != "logits"
+    )
 
 
 def test_nan_is_seen() -> None:

@@ -68,41 +68,66 @@ template <class A>
   for (int32_t r = 0; r < rows; ++r) to.set(r, normalised<A>(to[r]));
 }
 
-// Arcs by the state they lead to, or by the one they leave.
+// The arcs that lead to one state with one class: what comes after them is the same.
+struct Bundles {
+  std::vector<int32_t> begin{0}, state, slot;  // of each bundle, in the order of states
+  std::vector<int32_t> arc;                    // in the order of bundles, by the state they lead to
+  std::vector<int32_t> joint;                  // states with several of them
+  std::vector<int32_t> first;                  // bundle of each state, and the end
+
+  Bundles(int32_t states, const int32_t* in_begin, const int32_t* slots)
+      : arc(static_cast<size_t>(in_begin[states])) {
+    std::iota(arc.begin(), arc.end(), 0);
+    for (int32_t s = 0; s < states; ++s) {
+      first.push_back(size());
+      const int32_t low = in_begin[s], high = in_begin[s + 1];
+      std::stable_sort(arc.begin() + low, arc.begin() + high,
+                       [=](int32_t a, int32_t b) { return slots[a] < slots[b]; });
+      for (int32_t i = low; i < high; ++i) {
+        if (i > low && slots[arc[i]] == slots[arc[i - 1]]) {
+          ++begin.back();
+          continue;
+        }
+        state.push_back(s);
+        slot.push_back(slots[arc[i]]);
+        begin.push_back(i + 1);
+      }
+      if (size() > first.back() + 1) joint.push_back(s);
+    }
+    first.push_back(size());
+  }
+  int32_t size() const { return static_cast<int32_t>(state.size()); }
+  // The bundle of a state with that slot.
+  int32_t find(int32_t s, int32_t wanted) const {
+    const auto low = slot.begin() + first[s], high = slot.begin() + first[s + 1];
+    return static_cast<int32_t>(std::lower_bound(low, high, wanted) - slot.begin());
+  }
+};
+
+// Sums over arcs, of what is at their other ends times their weights.
 template <class A>
 struct Arcs {
   Jagged by;
-  std::vector<int32_t> other, slot;
+  std::vector<int32_t> other;
   Numbered<A> weight, product, sum;
 
-  Arcs(int32_t states, const int32_t* begin, const int32_t* others, const int32_t* slots, Row<A> w)
-      : by(states, begin),
+  Arcs(int32_t rows, const int32_t* begin)
+      : by(rows, begin),
         other(by.source.size()),
-        slot(by.source.size()),
         weight(by.source.size()),
         product(by.source.size()),
-        sum(static_cast<size_t>(states)) {
-    for (size_t i = 0; i < by.source.size(); ++i) {
-      other[i] = others[by.source[i]];
-      slot[i] = slots[by.source[i]];
-      weight.row().set(static_cast<int64_t>(i), w[by.source[i]]);
-    }
-  }
+        sum(static_cast<size_t>(rows)) {}
 
-  // to[state] = Σ over its arcs of from[other] · emitted[slot] · weight
-  [[gnu::flatten]] void pass(Row<A> from, Row<A> emitted, Row<A> to) {
-    const int32_t n = static_cast<int32_t>(other.size()), *o = other.data(), *s = slot.data();
+  // sum[line] = Σ over its arcs of from[other] · weight
+  [[gnu::flatten]] void add_up(Row<A> from) {
+    const int32_t n = static_cast<int32_t>(other.size()), *o = other.data();
     const Row<A> w = weight.row(), p = product.row();
     NATIVEOPS_IVDEP
     for (int32_t i = 0; i < n; ++i) {
-      p.m[i] = from.m[o[i]] * emitted.m[s[i]] * w.m[i];
-      p.k[i] = max2(from.k[o[i]] + emitted.k[s[i]] + w.k[i], Scale<A>::none);
+      p.m[i] = from.m[o[i]] * w.m[i];
+      p.k[i] = max2(from.k[o[i]] + w.k[i], Scale<A>::none);
     }
     line_sums(by, p, sum.row());
-    const Row<A> sums = sum.row();
-    const int32_t *const state = by.row.data(), rows = by.rows();
-    NATIVEOPS_IVDEP
-    for (int32_t r = 0; r < rows; ++r) to.set(state[r], sums[r]);
   }
 };
 
@@ -159,46 +184,91 @@ struct VectorPasses : Passes<T> {
   using A = Accum<T>;
   using Passes<T>::graph;
 
-  mutable Arcs<A> in, out;
+  const Bundles bundles;
+  mutable Arcs<A> in, out;           // by bundle, from states; by state, to bundles
+  std::vector<int32_t> slot, state;  // of each line of `in`
   mutable Slots<A> slots;
   std::vector<int32_t> place;  // in the rows of slots, of each of `out`
-  mutable Numbered<A> own;
+  mutable Numbered<A> own, ahead;
 
   VectorPasses(const Graph<A>& g, const Costs<T>& costs, const History<A>& history)
       : Passes<T>{g, costs, history},
-        in(g.states(), g.list(kInBegin), g.list(kInFrom), g.list(kInSlot), g.row(kInWeight)),
-        out(g.states(), g.list(kOutBegin), g.list(kOutTo), g.list(kOutSlot), g.row(kOutWeight)),
+        bundles(g.states(), g.list(kInBegin), g.list(kInSlot)),
+        in(bundles.size(), bundles.begin.data()),
+        out(g.states(), g.list(kOutBegin)),
         slots(g.slots(), g.list(kSlotBegin)),
         place(out.other.size()),
-        own(static_cast<size_t>(g.states())) {
-    for (size_t i = 0; i < place.size(); ++i) {
-      place[i] = slots.place[g.list(kOutPlace)[out.by.source[i]]];
+        own(static_cast<size_t>(g.states())),
+        ahead(static_cast<size_t>(bundles.size())) {
+    for (const int32_t bundle : in.by.row) {
+      slot.push_back(bundles.slot[bundle]);
+      state.push_back(bundles.state[bundle]);
+    }
+    for (size_t i = 0; i < in.other.size(); ++i) {
+      const int32_t arc = bundles.arc[in.by.source[i]];
+      in.other[i] = g.list(kInFrom)[arc];
+      in.weight.row().set(static_cast<int64_t>(i), g.row(kInWeight)[arc]);
+    }
+    for (size_t i = 0; i < out.other.size(); ++i) {
+      const int32_t arc = out.by.source[i];
+      out.other[i] = bundles.find(g.list(kOutTo)[arc], g.list(kOutSlot)[arc]);
+      out.weight.row().set(static_cast<int64_t>(i), g.row(kOutWeight)[arc]);
+      place[i] = slots.place[g.list(kOutPlace)[arc]];
     }
     const std::vector<int32_t> edges(g.list(kPlaceEdge), g.list(kPlaceEdge) + place.size());
     for (size_t i = 0; i < place.size(); ++i) g.list(kPlaceEdge)[slots.place[i]] = edges[i];
   }
 
-  void forward(Team team, int64_t t, int64_t b, Row<A> before, Row<A> next) const {
+  [[gnu::flatten]] void forward(Team team, int64_t t, int64_t b, Row<A> before, Row<A> next) const {
     this->emit(team, t, b);
-    in.pass(before, graph.row(kEmitted), next);
+    in.add_up(before);
+    const Row<A> sums = in.sum.row(), emitted = graph.row(kEmitted);
+    const int32_t *const s = slot.data(), *const to = state.data(), lines = in.by.rows();
+    NATIVEOPS_IVDEP
+    for (int32_t r = 0; r < lines; ++r) sums.set(r, normalised(sums[r] * emitted[s[r]]));
+    for (int32_t i = 0; i < graph.states(); ++i) next.set(i, {A(0), Scale<A>::none});
+    for (int32_t r = 0; r < lines; ++r) next.set(to[r], sums[r]);
+    if (!bundles.joint.empty()) join(next);
   }
+  // States that several bundles lead to.
+  void join(Row<A> next) const {
+    const Row<A> sums = in.sum.row(), parts = ahead.row();
+    for (int32_t r = 0; r < in.by.rows(); ++r) parts.set(in.by.row[r], sums[r]);
+    for (const int32_t s : bundles.joint) {
+      next.set(s, scaled_sum<A>(bundles.first[s], bundles.first[s + 1],
+                                [=](int64_t i) { return parts[i]; }));
+    }
+  }
+
   [[gnu::flatten]] void step_back(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
     this->emit(team, t, b);
-    out.pass(beta, graph.row(kEmitted), next);
+    const Row<A> emitted = graph.row(kEmitted), x = ahead.row(), sums = out.sum.row();
+    const int32_t *const from = bundles.state.data(), *const said = bundles.slot.data();
+    NATIVEOPS_IVDEP
+    for (int32_t i = 0; i < bundles.size(); ++i) {
+      x.set(i, normalised(beta[from[i]] * emitted[said[i]]));
+    }
+    out.add_up(x);
+    const int32_t *const line = out.by.row.data(), states = out.by.rows();
+    for (int32_t r = 0; r < states; ++r) next.set(line[r], sums[r]);
+    pass_through(t);
+    slots.sums(graph.row(kGamma), graph.row(kSum));
+  }
+  // kGamma of each arc: all before it, the arc, and all behind it.
+  [[gnu::flatten]] void pass_through(int64_t t) const {
     const Row<A> alpha = this->history.in_part(t, graph.base), gamma = graph.row(kGamma);
     const Row<A> mine = own.row(), p = out.product.row();
     const Jagged& by = out.by;
     for (int32_t r = 0; r < by.rows(); ++r) mine.set(r, alpha[by.row[r]]);
     for (int32_t d = 0; d < by.columns(); ++d) {
-      const int32_t low = by.column[d],
-                    count = by.column[d + 1] - low, *const at = place.data() + low;
+      const int32_t low = by.column[d], count = by.column[d + 1] - low;
+      const int32_t* const at = place.data() + low;
       NATIVEOPS_IVDEP
       for (int32_t r = 0; r < count; ++r) {
         gamma.m[at[r]] = mine.m[r] * p.m[low + r];
         gamma.k[at[r]] = max2(mine.k[r] + p.k[low + r], Scale<A>::none);
       }
     }
-    slots.sums(gamma, graph.row(kSum));
   }
 };
 
