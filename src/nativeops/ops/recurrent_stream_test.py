@@ -15,7 +15,7 @@ from nativeops.testing.aspects import selected
 from nativeops.testing.recurrent import LSTM, Kind, Values, draw, in_torch
 from nativeops.testing.tolerance import assert_same
 
-STEPS, BATCH, INPUTS, UNITS = 20, 300, 3, 40
+STEPS, BATCH, INPUTS, UNITS = 5, 2000, 3, 40
 
 
 def in_place(kind: Kind, given: Values, y: Any, t: int) -> Any:
