@@ -34,7 +34,7 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
     left = dict(kwargs)
     outs = op.spread(left.pop("out"))
     values = handle.arrange(args, left)
-    wanted = handle.mask_of(values)
+    wanted = handle.shown & values[-1] if handle.selective else handle.shown
     results, arrays = handle.outputs(values), values[: handle.n_inputs]
     for place, out in enumerate(outs):
         if not wanted >> place & 1:
