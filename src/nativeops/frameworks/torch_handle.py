@@ -121,14 +121,10 @@ class Handle:
         if several is None:
             return result
         outputs = result if isinstance(result, (tuple, list)) else (result,)
-        mask = self.mask_of(values)
+        mask = self.shown & values[-1] if self.selective else self.shown
         if mask == self.all:
             return several(*outputs)
         return several(*[one if mask >> bit & 1 else None for bit, one in enumerate(outputs)])
-
-    def mask_of(self, values: Sequence[Any]) -> int:
-        """The outputs that the caller gets."""
-        return self.shown & values[-1] if self.selective else self.shown
 
     def outputs(self, values: Sequence[Any]) -> list[tuple[tuple[Any, ...], torch.dtype]]:
         """Shape and dtype of each output; raises the errors of wrong arguments."""

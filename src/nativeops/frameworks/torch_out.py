@@ -34,7 +34,7 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
     left = dict(kwargs)
     outs = op.spread(left.pop("out"))
     values = handle.arrange(args, left)
-    wanted = handle.mask_of(values)
+    wanted = handle.shown & values[-1] if handle.selective else handle.shown
     results, arrays = handle.outputs(values), values[: handle.n_inputs]
     for place, out in enumerate(outs):
         if not wanted >> place & 1:
@@ -50,8 +50,10 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
             if out is not None:
                 made[place] = out.copy_(made[place])
     else:
-        pairs = zip(outs, results, strict=True)
-        made = [_empty(arrays, *result) if out is None else out for out, result in pairs]
+        made = [
+            _empty(arrays, *result, wanted=bool(wanted >> place & 1)) if out is None else out
+            for place, (out, result) in enumerate(zip(outs, results, strict=True))
+        ]
         handle.into(*values, *made)
         for out in outs:
             if out is not None and not out.is_inference():
@@ -59,8 +61,9 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
     return op.collect([o if wanted >> place & 1 else None for place, o in enumerate(made)])
 
 
-def _empty(arrays: Sequence[Any], shape: Any, dtype: Any) -> Any:
-    return torch.empty(shape, dtype=dtype, device=arrays[0].device)
+def _empty(arrays: Sequence[Any], shape: Any, dtype: Any, wanted: bool) -> Any:
+    """A new tensor for an output; without elements where nobody wants it."""
+    return torch.empty(shape if wanted else 0, dtype=dtype, device=arrays[0].device)
 
 
 def _is_read(op: Op[Any], place: int, out: Any, arrays: Sequence[Any]) -> bool:

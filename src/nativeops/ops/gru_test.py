@@ -8,7 +8,14 @@ import pytest
 
 from nativeops import gru_layer
 from nativeops.testing.aspects import levels, selected
-from nativeops.testing.recurrent import GRU, draw, draw_arriving, forward_backward
+from nativeops.testing.recurrent import (
+    GRU,
+    RESET_FIRST,
+    Kind,
+    draw,
+    draw_arriving,
+    forward_backward,
+)
 from nativeops.testing.recurrent_memory import peak
 
 OPEN, SHUT = 1e4, -1e4  # sums at which a gate is 1 or 0, exactly
@@ -62,13 +69,28 @@ def test_reset_gate_is_applied_behind_the_product_and_its_bias(level: str) -> No
 
 
 @pytest.mark.parametrize("level", levels())
-@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
-def test_low_memory_changes_nothing_but_rounding(level: str, reverse: bool) -> None:
-    given = draw(GRU, (30, 7, 20, 33), reverse=reverse)
-    arriving = draw_arriving(GRU, given)
+def test_reset_gate_may_be_applied_before_the_product(level: str) -> None:
+    h_0, bias = np.ones((2, 19)), np.repeat(np.array([0, SHUT, 0.7]), 19)
+    w_hh = np.concatenate([np.zeros((38, 19)), np.full((19, 19), 0.3 / 19)])
+    x, w_ih, b_hh = np.ones((1, 2, 1)), np.zeros((57, 1)), np.repeat([0.0, 0.0, 0.4], 19)
     with selected(level):
-        plain = forward_backward(GRU, given, arriving)
-        low = forward_backward(GRU, {**given, "low_memory": True}, arriving)
+        before, behind = (
+            gru_layer(x, w_ih, w_hh, bias, b_hh, h_0, linear_before_reset=how).output
+            for how in (False, True)
+        )
+    np.testing.assert_allclose(before, np.full((1, 2, 19), np.tanh(1.1 + 0.15)), rtol=1e-14)
+    np.testing.assert_allclose(behind, np.full((1, 2, 19), np.tanh(0.7 + 0.35)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("kind", [GRU, RESET_FIRST], ids=str)
+def test_low_memory_changes_nothing_but_rounding(kind: Kind, level: str, reverse: bool) -> None:
+    given = draw(kind, (30, 7, 20, 33), reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    with selected(level):
+        plain = forward_backward(kind, given, arriving)
+        low = forward_backward(kind, {**given, "low_memory": True}, arriving)
     assert low.pop("gates").size == 0
     for name, array in low.items():
         np.testing.assert_allclose(array, plain[name], rtol=1e-10, atol=1e-12, err_msg=name)
@@ -80,18 +102,23 @@ def test_inference_keeps_no_gates() -> None:
 
 
 @without_sanitizer
-@pytest.mark.parametrize(("low_memory", "kept"), [(False, 4), (True, 0)])
-def test_training_keeps_no_more_than_stated(low_memory: bool, kept: int) -> None:
-    used = peak(GRU, SIZES, "training", low_memory=low_memory)
+@pytest.mark.parametrize(
+    ("kind", "low_memory", "kept"),
+    [(GRU, False, 4), (GRU, True, 0), (RESET_FIRST, False, 3), (RESET_FIRST, True, 0)],
+    ids=str,
+)
+def test_training_keeps_no_more_than_stated(kind: Kind, low_memory: bool, kept: int) -> None:
+    used = peak(kind, SIZES, "training", low_memory=low_memory)
     assert used <= (1 + kept) * NUMBERS + SLACK
 
 
 @without_sanitizer
 @tuned
 @pytest.mark.parametrize("low_memory", [False, True])
-def test_gradient_works_in_the_memory_of_the_gates(low_memory: bool) -> None:
+@pytest.mark.parametrize("kind", [GRU, RESET_FIRST], ids=str)
+def test_gradient_works_in_the_memory_of_the_gates(kind: Kind, low_memory: bool) -> None:
     d_x = NUMBERS // 2
-    used = peak(GRU, SIZES, "gradient", low_memory=low_memory)
+    used = peak(kind, SIZES, "gradient", low_memory=low_memory)
     assert used <= 4 * NUMBERS + d_x + 2 * SLACK
 
 

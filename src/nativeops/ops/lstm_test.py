@@ -8,7 +8,15 @@ import pytest
 
 from nativeops import lstm_layer
 from nativeops.testing.aspects import levels, selected
-from nativeops.testing.recurrent import LSTM, draw, draw_arriving, forward_backward
+from nativeops.testing.recurrent import (
+    LSTM,
+    PEEPHOLES,
+    PROJECTED,
+    Kind,
+    draw,
+    draw_arriving,
+    forward_backward,
+)
 from nativeops.testing.recurrent_memory import peak
 
 OPEN, SHUT = 1e4, -1e4  # sums at which a gate is 1, exactly, or nearly 0
@@ -63,14 +71,39 @@ def test_shut_gates_forget_and_hide(level: str) -> None:
     assert np.array_equal(hidden.c_n, 4 * c_0)
 
 
+def with_peepholes(i: float, f: float, o: float, c_0: float, level: str) -> np.ndarray:
+    """The cell after one step in which only peepholes open gates, and the output."""
+    peepholes = np.repeat(np.array([i, f, o]), 19)
+    x, zeros, cells = np.ones((1, 2, 1)), np.zeros((76, 1)), np.full((2, 19), c_0)
+    bias = np.repeat([0.0, 0.0, OPEN, 0.0], 19)  # g = 1
+    with selected(level):
+        made = lstm_layer(x, zeros, np.zeros((76, 19)), bias, c_0=cells, peepholes=peepholes)
+    assert np.ptp(made.c_n) == np.ptp(made.output) == 0
+    return np.array([made.c_n[0, 0], made.output[0, 0, 0]])
+
+
+@pytest.mark.parametrize("level", levels())
+def test_input_and_forget_gate_see_the_cell_before_output_gate_the_one_after(level: str) -> None:
+    half = 0.5
+    np.testing.assert_allclose(with_peepholes(OPEN, 0, 0, 2, level)[0], half * 2 + 1, rtol=1e-13)
+    np.testing.assert_allclose(with_peepholes(0, OPEN, 0, 2, level)[0], 2 + half, rtol=1e-13)
+    cell, output = with_peepholes(0, 0, OPEN, 2, level)
+    np.testing.assert_allclose([cell, output], [1.5, np.tanh(1.5)], rtol=1e-13)
+    cell, output = with_peepholes(0, 0, 2, -1, level)  # the cell after the step is 0
+    assert (cell, output) == (0, 0)
+    cell, output = with_peepholes(0, 0, 2, 0, level)  # before it is 0, after it is 0.5
+    np.testing.assert_allclose(output, np.tanh(0.5) / (1 + np.exp(-1.0)), rtol=1e-13)
+
+
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
-def test_low_memory_changes_nothing_but_rounding(level: str, reverse: bool) -> None:
-    given = draw(LSTM, (30, 7, 20, 33), reverse=reverse)
-    arriving = draw_arriving(LSTM, given)
+@pytest.mark.parametrize("kind", [LSTM, PEEPHOLES, PROJECTED], ids=str)
+def test_low_memory_changes_nothing_but_rounding(kind: Kind, level: str, reverse: bool) -> None:
+    given = draw(kind, (30, 7, 20, 33), reverse=reverse)
+    arriving = draw_arriving(kind, given)
     with selected(level):
-        plain = forward_backward(LSTM, given, arriving)
-        low = forward_backward(LSTM, {**given, "low_memory": True}, arriving)
+        plain = forward_backward(kind, given, arriving)
+        low = forward_backward(kind, {**given, "low_memory": True}, arriving)
     assert low.pop("gates").size == 0
     for name, array in low.items():
         np.testing.assert_allclose(array, plain[name], rtol=1e-10, atol=1e-12, err_msg=name)

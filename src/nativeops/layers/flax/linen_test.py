@@ -117,6 +117,18 @@ def test_gradients_are_those_of_flax_under_jit(cell):
     assert_close(gradients(ours, LENGTHS), gradients(own, LENGTHS), 1e-4)
 
 
+@pytest.mark.parametrize("cell", ["LSTMCell", "GRUCell"])
+def test_low_memory_keeps_no_gates_and_gives_the_same_gradients(cell):
+    _, plain, params = pair(cell)
+    low = RNN(getattr(nn, cell)(UNITS), low_memory=True)
+    x = normal(BATCH, STEPS, INPUTS)
+    total = [lambda params, x, layer=layer: layer.apply(params, x).sum() for layer in (low, plain)]
+    found, expected = (jax.grad(f, (0, 1))(params, x) for f in total)
+    assert_close(found, expected)
+    kept = [sum(leaf.size for leaf in jax.tree.leaves(jax.vjp(f, params, x)[1])) for f in total]
+    assert kept[1] - kept[0] == 4 * STEPS * BATCH * UNITS  # four blocks
+
+
 def test_vmap():
     own, ours, params = pair("LSTMCell")
     x = normal(3, BATCH, STEPS, INPUTS)
