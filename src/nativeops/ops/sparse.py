@@ -108,7 +108,7 @@ def sparse_to_dense(
     array([[0., 0.],
            [5., 0.]])
     """
-    out = np.array(initial)
+    out: Any = np.array(initial)
     for i, b in entries_of(mask, time):
         out[time[i, b], b, label[i, b]] += weight[i, b]
     return out
@@ -144,7 +144,7 @@ def sparse_to_dense_grad(
     >>> sparse_to_dense_grad(np.ones((2, 1, 2)), np.array([[1]]), np.array([[0]]))
     array([[1.]])
     """
-    d_weight = np.zeros(time.shape, d_dense.dtype)
+    d_weight: Any = np.zeros(time.shape, d_dense.dtype)
     for i, b in entries_of(mask, time):
         d_weight[i, b] = d_dense[time[i, b], b, label[i, b]]
     return d_weight
@@ -197,7 +197,8 @@ def max_and_argmax_sparse(
            [0.]]), argmax=array([[ 7],
            [-1]]))
     """
-    largest, argmax = np.array(initial), np.array(initial_argmax)
+    largest: Any = np.array(initial)
+    argmax: Any = np.array(initial_argmax)
     for i, b in entries_of(mask, time):
         t, w = time[i, b], weight[i, b]
         if w > largest[t, b] or (w != w and largest[t, b] == largest[t, b]):
