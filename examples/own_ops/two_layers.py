@@ -18,7 +18,7 @@ def two_layers(
 ) -> Float[Array, "n o"]:
     """``y = relu(x·w1ᵀ + b1)·w2ᵀ + b2``.
 
-    Gradient: for all five; the hidden units are computed again, so that only the arguments are kept.
+    Gradient: for all five; the hidden units are computed again, so only the arguments are kept.
     Cost: O(n·h·(i + o)) time; a workspace of n·h numbers, and two packed matrices on the CPU.
     Same as: ``torch.nn.Sequential(Linear(i, h), ReLU(), Linear(h, o))``.
 
@@ -46,7 +46,7 @@ def two_layers_grad(
     w2: Float[Array, "o h"],
     d_out: Float[Array, "n o"],
 ) -> TwoLayersGrad:
-    """``d_w2 = d_outᵀ·hidden``, ``d_hidden = d_out·w2`` where a unit is on, then as a dense layer."""
+    """``d_w2 = d_outᵀ·hidden``, ``d_hidden = d_out·w2`` where a unit is on, then as one layer."""
     hidden = np.maximum(x @ w1.T + b1, 0)
     d_hidden = (d_out @ w2) * (hidden > 0)
     return TwoLayersGrad(

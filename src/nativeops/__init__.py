@@ -30,11 +30,11 @@ from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
 from nativeops.ops.sparse import (
-    cross_entropy_softmax_and_gradient_sparse,
     max_and_argmax_sparse,
     sparse_to_dense,
     subtensor_batched_index,
 )
+from nativeops.ops.sparse_cross_entropy import cross_entropy_softmax_and_gradient_sparse
 
 __all__ = [
     "ErrorRate",

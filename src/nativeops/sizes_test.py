@@ -107,7 +107,21 @@ def test_bare_name_is_told_from_arithmetic() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "t+", "t/2", "f(t)", "f(t,k)", "max(t)", "max(t,k,1)", "t.x", "1.5", "t if k else s", "-t", "*b"]
+    "text",
+    [
+        "",
+        "t+",
+        "t/2",
+        "f(t)",
+        "f(t,k)",
+        "max(t)",
+        "max(t,k,1)",
+        "t.x",
+        "1.5",
+        "t if k else s",
+        "-t",
+        "*b",
+    ],
 )
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):

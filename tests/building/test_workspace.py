@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nativeops import get_num_threads, registry, set_num_threads
+from nativeops import get_num_threads, set_num_threads
 from nativeops.declare import Array, Float, op
-from nativeops.errors import NativeOpsError
 from nativeops.testing import check
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_ops/two_layers.py"
@@ -30,13 +29,12 @@ void squared(Device& dev, In<T, 2> x, Out<T, 2> out) {
 def two_layers(kept: Path) -> Any:
     """The example op, declared here."""
     spec = importlib.util.spec_from_file_location("two_layers_of_a_test", EXAMPLE)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    yield module.two_layers
-    for name in ("two_layers", "two_layers_grad"):
-        registry._OPS.pop(name, None)
+    return module.two_layers
 
 
 def arguments(n: int = 301) -> list[Any]:
@@ -66,7 +64,6 @@ def test_values_are_right_in_every_framework(two_layers, framework: str) -> None
 def test_sizes_that_do_not_fit_are_named_in_every_framework(kept: Path, framework: str) -> None:
     module = pytest.importorskip(framework)
     (kept / "squared.h").write_text(HEADER)
-    registry._OPS.pop("squared", None)
 
     @op(kernel=str(kept / "squared.h"))
     def squared(x: Float[Array, "n m"]) -> Float[Array, "n m"]:
@@ -74,7 +71,7 @@ def test_sizes_that_do_not_fit_are_named_in_every_framework(kept: Path, framewor
 
     make = {"torch": "from_numpy", "tensorflow": "constant"}.get(framework, "asarray")
     array = getattr(module.numpy if framework == "jax" else module, make)
-    with pytest.raises((NativeOpsError, RuntimeError, ValueError, Exception)) as caught:
+    with pytest.raises(Exception, match="squared: gemm: ") as caught:  # XLA has its own
         np.asarray(squared(array(np.ones((2, 3), np.float32))))
     assert "gemm: c[2, 3] is not the product of a[2, 3] and b[2, 3]." in str(caught.value)
 
@@ -85,21 +82,10 @@ def test_pytorchs_profiler_counts_the_workspace(two_layers) -> None:
     two_layers(x, *layers)
     with torch.profiler.profile(profile_memory=True) as profile:
         two_layers(x, *layers)
-    taken = [
-        event.cpu_memory_usage
-        for event in profile.key_averages()
-        if event.key in ("[memory]", "nativeops::two_layers", "aten::empty_strided")
-    ]
-    hidden, packed = 4 * 4096 * (129 + 33), 4 * 144 * 70
-    raw = [e.nbytes() for e in memory_events(profile)]
-    assert hidden in raw, (taken, raw)
-    assert any(bytes_ >= packed for bytes_ in raw)
-    assert -hidden in raw, "it was not given back"
-
-
-def memory_events(profile: Any) -> list[Any]:
-    """All allocations and releases."""
-    return [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    taken, hidden = [event.nbytes() for event in events], 4 * 4096 * (129 + 33)
+    assert hidden in taken
+    assert -hidden in taken, "it was not given back"
 
 
 def test_tensorflow_counts_the_workspace_as_temporary_memory(two_layers) -> None:

@@ -83,7 +83,7 @@ def functional_unfold(x: Any, size: int, step: int) -> Any:
     """PyTorch's op for images, of which time is one axis."""
     import torch
 
-    t, b, d = x.shape
+    _, b, d = x.shape
     image = x.permute(1, 2, 0)[..., None]
     out = torch.nn.functional.unfold(image, (size, 1), stride=(step, 1))
     return out.reshape(b, d, size, -1).permute(2, 0, 3, 1).reshape(size, -1, d)
@@ -164,7 +164,7 @@ def chunk_rivals(size: int, step: int) -> list[Rival]:
 
 
 def benches(size: dict[str, int]) -> list[Bench]:
-    """Both ways at one size, whose last chunk ends with the last frame, as PyTorch's ops need it."""
+    """Both ways at one size; the last chunk ends with the last frame, as PyTorch's ops need it."""
     t, b, d, length, step = size.values()
     name = f"{t} frames of {d}, {length} every {step}"
     common: Any = {"sizes": [size], "work": moved, "limit": copy_limit(size)}

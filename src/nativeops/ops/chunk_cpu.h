@@ -76,9 +76,7 @@ void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3
               [&](Stream<T>& to, int64_t u, int64_t column, int64_t t, int64_t b) {
                 const bool here = t < cut.time && valid(t, b);
                 held(u, column) = here;
-                if (!here)
-                  return to.put(
-                      width, [](T* place, int64_t, int64_t n) { std::fill_n(place, n, T(0.0f)); });
+                if (!here) return to.zeros(width);
                 const T* from = &x(t, b, 0);
                 to.put(width,
                        [=](T* place, int64_t i, int64_t n) { copy_row(place, from + i, n); });
@@ -100,10 +98,7 @@ void unchunk_grad(Device& dev, In<T, 3> d_x, In<bool, 2> chunk_mask, Out<T, 3> d
   const int64_t width = d_x.size(2);
   fill_chunks(dev, cut, d_x.size(1), d_chunks,
               [&](Stream<T>& to, int64_t u, int64_t column, int64_t t, int64_t b) {
-                if (t >= cut.time || (chunk_mask && !chunk_mask(u, column))) {
-                  return to.put(
-                      width, [](T* place, int64_t, int64_t n) { std::fill_n(place, n, T(0.0f)); });
-                }
+                if (t >= cut.time || (chunk_mask && !chunk_mask(u, column))) return to.zeros(width);
                 const T* from = &d_x(t, b, 0);
                 const A c = A(count(t, b));
                 to.put(width, [=](T* __restrict place, int64_t i, int64_t n) {

@@ -65,9 +65,7 @@ def test_torch_gradients_are_those_of_its_own_ops() -> None:
     )
     assert torch.equal(picked, gathered)
     d_picked = torch.randn_like(picked)
-    assert torch.equal(
-        *(torch.autograd.grad(y, initial, d_picked)[0] for y in (picked, gathered))
-    )
+    assert torch.equal(*(torch.autograd.grad(y, initial, d_picked)[0] for y in (picked, gathered)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -137,30 +135,40 @@ def test_masked_entries_may_be_anywhere() -> None:
     assert found.tolist() == [[[0, 1]], [[0, 0]]]
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
-@pytest.mark.parametrize("wrong", ["time", "label", "index"])
-def test_place_out_of_range_is_refused_in_every_framework(framework: str, wrong: str) -> None:
+FRAMEWORKS = ["numpy", "torch", "jax", "tensorflow"]
+
+
+def maker(framework: str) -> Any:
+    """From an array of NumPy to one of a framework."""
     module = pytest.importorskip(framework)
     make = {"torch": "from_numpy", "tensorflow": "constant"}.get(framework, "asarray")
-    array = getattr(module.numpy if framework == "jax" else module, make)
-    x, w = (array(np.zeros(shape, np.float32)) for shape in ((3, 2, 4), (1, 2)))
+    return getattr(module.numpy if framework == "jax" else module, make)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("wrong", "bound"), [("time", "2, the last frame"), ("label", "3, the last label")]
+)
+def test_entry_out_of_range_is_refused_everywhere(framework: str, wrong: str, bound: str) -> None:
+    array = maker(framework)
     places = {name: np.zeros((1, 2), np.int32) for name in ("time", "label")}
-    bound = "from 0 to 2, the last frame"
-    if wrong == "label":
-        bound = "from 0 to 3, the last label"
+    places[wrong][0, 1] = 9
+    given = [array(a) for a in (np.zeros((3, 2, 4)), *places.values(), np.zeros((1, 2)))]
     with pytest.raises(NativeOpsError) as caught:
-        if wrong == "index":
-            index = np.zeros((3, 2), np.int32)
-            index[2, 1] = 4
-            subtensor_batched_index(x, array(index))
-        else:
-            places[wrong][0, 1] = 9
-            sparse_to_dense(x, array(places["time"]), array(places["label"]), w)
-    expected = f"sparse_to_dense: `{wrong}[0, 1]` is 9, but must be {bound}."
-    if wrong == "index":
-        expected = "subtensor_batched_index: `index[2, 1]` is 4, but must be from 0 to 3, "
-        expected += "the last number of a vector of `x`."
-    assert str(caught.value) == expected
+        sparse_to_dense(*given)
+    text = f"sparse_to_dense: `{wrong}[0, 1]` is 9, but must be from 0 to {bound}."
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_index_out_of_range_is_refused_everywhere(framework: str) -> None:
+    array, index = maker(framework), np.zeros((3, 2), np.int32)
+    index[2, 1] = 4
+    x, picked = array(np.zeros((3, 2, 4), np.float32)), array(index)
+    with pytest.raises(NativeOpsError) as caught:
+        subtensor_batched_index(x, picked)
+    text = "subtensor_batched_index: `index[2, 1]` is 4, but must be from 0 to 3, "
+    assert str(caught.value) == text + "the last number of a vector of `x`."
 
 
 def test_sums_of_many_duplicates_have_the_same_bits_for_any_number_of_threads() -> None:

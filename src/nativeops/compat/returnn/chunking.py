@@ -22,7 +22,7 @@ def chunk(
         chunk_size: The frames of a chunk.
         chunk_step: From the first frame of a chunk to that of the next.
 
-    Returns: the chunks ``[chunk_size, batch · n_chunks, dim]``, and their index in ``index``'s dtype.
+    Returns: the chunks ``[chunk_size, batch · n_chunks, dim]``, and their index like ``index``.
     """
     cut = nativeops.chunk(x, _mask(index), chunk_size=int(chunk_size), chunk_step=int(chunk_step))
     return cut.chunks, cut.chunk_mask.to(index.dtype)

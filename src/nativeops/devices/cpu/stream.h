@@ -66,6 +66,10 @@ class Stream {
     }
   }
 
+  void zeros(int64_t count) {
+    put(count, [](T* place, int64_t, int64_t n) { std::fill_n(place, n, T(0.0f)); });
+  }
+
  private:
   static constexpr int64_t kLine = 64, kCount = 2048 / sizeof(T), kInLine = kLine / sizeof(T);
 

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cross entropy against sparse targets, and its gradient. Declared in sparse_cross_entropy.py.
+#pragma once
+#include "nativeops/ops/sparse.h"
+
+namespace nativeops {
+
+// The largest of a row, and the logarithm of the sum of all e^z.
+template <class A>
+struct RowSum {
+  A largest, log_sum;
+};
+template <class T>
+KERNEL RowSum<Accum<T>> sum_up(Team team, const In<T, 3>& z, int64_t t, int64_t b) {
+  using A = Accum<T>;
+  const A most = team.max(0, z.size(2), [=](int64_t j) { return A(z(t, b, j)); });
+  const A sum = team.sum(0, z.size(2), [=](int64_t j) { return exp(A(z(t, b, j)) - most); });
+  return {most, most + log(sum)};
+}
+
+// With p = softmax(z[t, b]) and the entries i of the frame, W = Σ_i w_i:
+//   loss = -Σ_i w_i·log p[label_i]      grad_z = W·p - Σ_i w_i·onehot(label_i)
+template <class T, class I>
+void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2> time,
+                                               In<I, 2> label, In<T, 2> weight, In<bool, 2> mask,
+                                               In<bool, 2> z_mask, Out<T, 2> loss, Out<T, 3> grad_z,
+                                               Out<T, 2> max_z) {
+  using A = Accum<T>;
+  const int64_t batch = z.size(1), d = z.size(2);
+  const Entries<I> entries{time, label, mask, z.size(0), d};
+  const auto memory = memory_of_lists(dev, entries, batch);
+  const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
+  for_each_item<A>(dev, z.size(0) * batch, d, [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
+    const int64_t t = row / batch, b = row % batch;
+    const RowSum<A> all = sum_up<T>(team, z, t, b);
+    const bool here = !z_mask || z_mask(t, b);
+    A total = 0, sum = 0;
+    if (here) {
+      lists.each(t, b, [&](int64_t i) {
+        const A w = entries.value(weight, i, b);
+        total += w;
+        sum += w * (all.log_sum - A(z(t, b, entries.place(i, b))));
+      });
+    }
+    team.each(0, d, [=](int64_t j) {
+      grad(j) = total == 0 ? A(0) : total * exp(A(z(t, b, j)) - all.log_sum);
+    });
+    team.sync();
+    if (here && team.rank() == 0) {
+      lists.each(t, b,
+                 [=](int64_t i) { grad(entries.place(i, b)) -= entries.value(weight, i, b); });
+    }
+    team.sync();
+    team.each(0, d, [=](int64_t j) { grad_z(t, b, j) = T(grad(j)); });
+    if (team.rank() > 0) return;
+    loss(t, b) = T(sum);
+    max_z(t, b) = T(all.largest);
+  });
+}
+
+// With v = d_grad_z[t, b]:
+//   d_z = W·p·(d_loss + v - p·v) - d_loss·Σ_i w_i·onehot(label_i) + d_max_z·onehot(first largest)
+//   d_weight_i = -d_loss·log p[label_i] + p·v - v[label_i]
+template <class T, class I>
+void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<I, 2> time,
+                                                    In<I, 2> label, In<T, 2> weight,
+                                                    In<T, 2> d_loss, In<T, 3> d_grad_z,
+                                                    In<T, 2> d_max_z, In<bool, 2> mask,
+                                                    In<bool, 2> z_mask, Out<T, 3> d_z,
+                                                    Out<T, 2> d_weight) {
+  using A = Accum<T>;
+  const int64_t batch = z.size(1), d = z.size(2);
+  const Entries<I> entries{time, label, mask, z.size(0), d};
+  const auto memory = memory_of_lists(dev, entries, batch);
+  const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
+  for_each(dev, d_weight, [=] KERNEL(int64_t i, int64_t b) { d_weight(i, b) = T(0.0f); });
+  for_each_item<A>(dev, z.size(0) * batch, d, [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
+    const int64_t t = row / batch, b = row % batch;
+    const A log_all = sum_up<T>(team, z, t, b).log_sum, d_l = A(d_loss(t, b));
+    const auto p = [=](int64_t j) { return exp(A(z(t, b, j)) - log_all); };
+    const A pv = team.sum(0, d, [=](int64_t j) { return p(j) * A(d_grad_z(t, b, j)); });
+    const bool here = !z_mask || z_mask(t, b);
+    A total = 0;
+    if (here) lists.each(t, b, [&](int64_t i) { total += entries.value(weight, i, b); });
+    team.each(0, d, [=](int64_t j) {
+      grad(j) = total == 0 ? A(0) : total * p(j) * (d_l + A(d_grad_z(t, b, j)) - pv);
+    });
+    team.sync();
+    if (team.rank() == 0) {
+      if (here) {
+        lists.each(t, b, [=](int64_t i) {
+          const int64_t j = entries.place(i, b);
+          grad(j) -= d_l * entries.value(weight, i, b);
+          d_weight(i, b) = T(d_l * (log_all - A(z(t, b, j))) + pv - A(d_grad_z(t, b, j)));
+        });
+      }
+      int64_t first = 0;
+      for (int64_t j = 1; j < d; ++j) {
+        if (A(z(t, b, j)) > A(z(t, b, first))) first = j;
+      }
+      if (d > 0) grad(first) += A(d_max_z(t, b));
+    }
+    team.sync();
+    team.each(0, d, [=](int64_t j) { d_z(t, b, j) = T(grad(j)); });
+  });
+}
+
+}  // namespace nativeops
