@@ -66,7 +66,7 @@ def test_number_of_edits_of_each_kind_is_that_of_rapidfuzz_where_it_is_certain()
 def test_ties_are_broken_as_stated(level: str) -> None:
     def steps(a: list[int], b: list[int]) -> list[int]:
         with selected(level):
-            made = edit_alignment(np.array([a]), np.array([b]))
+            made = edit_alignment(np.array([a], np.int32), np.array([b], np.int32))
         return made.steps[0, : made.n_steps[0]].tolist()
 
     assert steps([1, 1], [1]) == [2, 0], "the last of both is the match"
