@@ -20,7 +20,8 @@ struct Task {
   int64_t item;
 };
 
-constexpr int64_t kShort = 256;   // labels of a pattern that is computed in this way
+constexpr int64_t kShort = 256;   // labels of a pattern that is always computed in this way
+constexpr int64_t kMiddle = 512;  // and of one that is where the pairs are many
 constexpr int64_t kColumns = 32;  // whose matches are found ahead of the steps
 
 // The pairs of one group, in codes. Patterns are read in whole words, whose excess rows nobody
@@ -145,7 +146,9 @@ void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done
   if (height == 1) return run_group<1>(group, finish);
   if (height == 2) return run_group<2>(group, finish);
   if (height == 3) return run_group<3>(group, finish);
-  return run_group<4>(group, finish);
+  if (height == 4) return run_group<4>(group, finish);
+  if (height <= 6) return run_group<6>(group, finish);
+  return run_group<8>(group, finish);
 }
 
 // The same for labels of too wide a range: numbers in their place.
@@ -177,7 +180,7 @@ void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
                       });
 }
 
-// done(task, plus, minus) for at most kWords tasks with patterns of at most kShort labels.
+// done(task, plus, minus) for at most kWords tasks with patterns of at most kMiddle labels.
 template <class I, class F>
 void run_lanes(Device& dev, const Task<I>* tasks, int count, F&& done) {
   UsedBits<I> bits;
