@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edit distance (Levenshtein) of pairs of sequences, and of all pairs of two sets."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -79,9 +79,11 @@ def normalized_edit_distance(
     >>> normalized_edit_distance(np.array([[1, 2, 3]]), np.array([[1, 3, 4, 2]]))
     array([0.5], dtype=float32)
     """
-    found = edit_distance.reference(a, b, a_len, b_len, max_distance=max_distance)
+    found: Any = edit_distance.reference(a, b, a_len, b_len, max_distance=max_distance)
     many = _edits.lengths(b_len, b)
-    return np.where(many > 0, found / np.maximum(many, 1), np.where(found > 0, np.inf, 0.0))
+    of_none: Any = np.where(found > 0, np.inf, 0.0)
+    rate: Any = np.where(many > 0, found / np.maximum(many, 1), of_none)
+    return rate
 
 
 edit_distance.instead(normalize=normalized_edit_distance)

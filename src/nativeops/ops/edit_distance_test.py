@@ -44,8 +44,9 @@ def rapidfuzz(a, b, a_len, b_len):
     return np.array([Levenshtein.distance(x, y) for x, y in pairs])
 
 
-# Around the widths of words (64 labels), of a group (4 or 8 pairs), of short patterns (256), of
-# vectors in a chain (256 or 512) and of its blocks of columns; few and many labels.
+# Around the widths of words (64 labels), of a group (4 or 8 pairs), of short patterns (256, or 512
+# where pairs are many), of vectors in a chain (256 or 512 labels) and of its blocks of columns; few
+# and many labels.
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize(
     ("batch", "ta", "tb", "kinds"),
@@ -58,6 +59,8 @@ def rapidfuzz(a, b, a_len, b_len):
         (1, 256, 256, LARGEST),
         (5, 257, 257, 30),
         (4, 300, 1100, 5),
+        (19, 512, 390, 6),
+        (9, 400, 513, 20_000),
         (2, 1500, 600, 400),
     ],
 )

@@ -81,8 +81,8 @@ def error_rate(a: Any, b: Any, a_len: Any = None, b_len: Any = None) -> ErrorRat
     >>> print(error_rate(said, meant, *lengths))
     60.00% [ 3 / 5, 1 ins, 1 del, 1 sub ]
     """
-    counts = edit_alignment.only(["counts"])(a, b, a_len, b_len).counts
-    on_cpu: Any = counts.cpu() if hasattr(counts, "detach") else counts  # PyTorch's may be on CUDA
+    counts: Any = edit_alignment.only(["counts"])(a, b, a_len, b_len).counts
+    on_cpu = counts.cpu() if hasattr(counts, "detach") else counts  # PyTorch's may be on CUDA
     by_pair = np.asarray(on_cpu).astype(np.int64)
     wrong = int((by_pair[:, 1:].sum(1) > 0).sum())
-    return ErrorRate(*map(int, by_pair.sum(0)), sequences=len(by_pair), wrong_sequences=wrong)
+    return ErrorRate(*by_pair.sum(0).tolist(), len(by_pair), wrong)

@@ -48,7 +48,8 @@ def next_edit_distance_row(
     grown = _edits.next_row(last_row.astype(np.int64), a_n.astype(np.int64) + 1, a, b)
     row = np.where(a_ended[:, None] != 0, last_row, grown)
     places = np.minimum(np.arange(row.shape[1]), b_len[:, None])
-    return np.take_along_axis(row, places, 1)
+    repeated: Any = np.take_along_axis(row, places, 1)
+    return repeated
 
 
 @op(kernel="next_edit_distance.h", independent="n")
@@ -102,7 +103,8 @@ def next_edit_distance_reduce(
     row = np.where(still[..., None], last, grown)
     if optimal_completion:
         return _edits.inside(row, lengths).min(-1)
-    return np.take_along_axis(row, lengths[..., None].astype(np.int64), -1)[..., 0]
+    ends: Any = np.take_along_axis(row, lengths[..., None].astype(np.int64), -1)
+    return ends[..., 0]
 
 
 def _example(random: Any, batch: int, tb: int) -> dict[str, Any]:

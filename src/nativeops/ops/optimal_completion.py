@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimal completion: how few edits remain if a prefix is continued as well as can be."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def ocd_targets(
             [0, 0, 1, 0]]])
     """
     a_len, b_len = _edits.lengths(a_len, a), _edits.lengths(b_len, b)
-    out = np.zeros((len(a), a.shape[1] + 1, n_labels), bool)
+    out: Any = np.zeros((len(a), a.shape[1] + 1, n_labels), bool)
     for i, row in enumerate(_edits.rows(a, b)):
         known = _edits.inside(row, b_len)
         best = (known == known.min(-1, keepdims=True)) & (a_len >= i)[:, None]
