@@ -4,18 +4,24 @@
 from nativeops import frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
+from nativeops.layers.decoding import ctc_beam_search
 from nativeops.layers.stack import gru, lstm, rnn
+from nativeops.layers.transducer import rnnt_loss
 from nativeops.library import get_num_threads, set_num_threads
+from nativeops.ops.ctc_beam_search import ctc_prefixes
 from nativeops.ops.dropout import dropout
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
+from nativeops.ops.rnnt_loss import rnnt_costs
 
 __all__ = [
     "NativeOpsError",
     "accelerate",
+    "ctc_beam_search",
+    "ctc_prefixes",
     "dropout",
     "get_num_threads",
     "gru",
@@ -26,6 +32,8 @@ __all__ = [
     "pairwise_lp",
     "rnn",
     "rnn_layer",
+    "rnnt_costs",
+    "rnnt_loss",
     "set_num_threads",
 ]
 
