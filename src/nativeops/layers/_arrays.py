@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few functions of a framework that layers need beside ops: joining, turning, summing arrays."""
+"""The few functions of a framework that layers need beside ops: joining, turning, adding up."""
 
 import sys
 from collections.abc import Sequence

@@ -138,10 +138,11 @@ def test_improbable_labels_extend_nothing() -> None:
 
 def test_bonus_counts_labels() -> None:
     x = RANDOM.standard_normal((5, 1, 3))
+    every = {"beam_width": 999, "n_best": 80}
     plain, more = (
-        dict(h[:2] for h in hypotheses(ctc_prefixes(x, beam_width=999, n_best=80, insertion_bonus=bonus)))
+        {h[0]: h[1] for h in hypotheses(ctc_prefixes(x, **every, insertion_bonus=bonus))}
         for bonus in (0.0, 0.75)
-    )  # fmt: skip
+    )
     for labels, score in more.items():
         assert score == pytest.approx(plain[labels] + 0.75 * len(labels), abs=1e-12)
 
