@@ -5,9 +5,12 @@ from nativeops import frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
 from nativeops.layers.ctc import ctc_loss
+from nativeops.layers.decoding import ctc_beam_search
 from nativeops.layers.stack import gru, lstm, rnn
+from nativeops.layers.transducer import rnnt_loss
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.chunk import chunk, chunk_view, unchunk
+from nativeops.ops.ctc_beam_search import ctc_prefixes
 from nativeops.ops.ctc_fsa import ctc_fsa, ctc_fsa_packed
 from nativeops.ops.dropout import dropout
 from nativeops.ops.edit_alignment import edit_alignment
@@ -29,6 +32,7 @@ from nativeops.ops.optimal_completion import (
 from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
+from nativeops.ops.rnnt_loss import rnnt_costs
 from nativeops.ops.sparse import (
     max_and_argmax_sparse,
     sparse_to_dense,
@@ -43,9 +47,11 @@ __all__ = [
     "chunk",
     "chunk_view",
     "cross_entropy_softmax_and_gradient_sparse",
+    "ctc_beam_search",
     "ctc_fsa",
     "ctc_fsa_packed",
     "ctc_loss",
+    "ctc_prefixes",
     "dropout",
     "edit_alignment",
     "edit_distance",
@@ -72,6 +78,8 @@ __all__ = [
     "pairwise_lp",
     "rnn",
     "rnn_layer",
+    "rnnt_costs",
+    "rnnt_loss",
     "set_num_threads",
     "sparse_to_dense",
     "subtensor_batched_index",

@@ -79,6 +79,25 @@ def search(
     return [found for found in last if found[1] > -np.inf]
 
 
+def search_batch(
+    x: Any, lengths: Any, n_best: int, normalized: bool, options: Options, scorer: Any = None
+) -> tuple[Any, ...]:
+    """Tokens, lengths, scores and frames of a batch of outputs ``[t, b, c]``."""
+    steps, batch, _ = x.shape
+    tokens = np.full((batch, n_best, steps), -1, np.int32)
+    frames, counts = tokens.copy(), np.zeros((batch, n_best), np.int32)
+    scores = np.full((batch, n_best), -np.inf, x.dtype)
+    for b in range(batch):
+        own = x[: steps if lengths is None else lengths[b], b].astype(np.float64)
+        found = search(own if normalized else log_softmax(own), options, scorer)
+        for n, (labels, score, times) in enumerate(found[:n_best]):
+            counts[b, n], scores[b, n] = len(labels), score
+            tokens[b, n, : len(labels)], frames[b, n, : len(labels)] = labels, times
+        if not (own < np.inf).all():
+            scores[b] = np.nan
+    return tokens, counts, scores, frames
+
+
 def _ask(scorer: Scorer, beam: list[Hypothesis], classes: int) -> None:
     """Have all prefixes scored that are new in this frame, at once."""
     fresh = [h for h in beam if h.next_scores is None]
@@ -104,7 +123,7 @@ def _step(
         origin = place.get(h.prefix[:-1]) if h.prefix else None
         if origin is not None:
             label = h.prefix[-1]
-            if frame[label] >= np.log(options.threshold) if options.threshold else True:
+            if allowed[label]:
                 _merge(h, beam[origin], label, frame[label], t)
             fresh[origin, label] = False
     return _select(beam, stays, frame, t, fresh, options)

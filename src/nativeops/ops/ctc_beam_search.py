@@ -36,7 +36,7 @@ def ctc_prefixes(
     ``p`` has ``b[p]``, of paths that end in a blank, and ``l[p]``, of those that end in its last
     label. With ``y`` the frame's probabilities, ``b'[p] = (b[p] + l[p])·y[blank]`` and
     ``l'[p] = l[p]·y[last] + x·y[last]``, ``x = b[q] + l[q]`` of the prefix ``q`` before, only
-    ``b[q]`` if ``q`` ends in the same label. After each frame the ``beam_width`` prefixes of highest
+    ``b[q]`` if ``q`` ends in the same label. After each frame the ``beam_width`` prefixes of best
     score stay.
 
     Args:
@@ -68,21 +68,8 @@ def ctc_prefixes(
     >>> found.tokens[0, :, 0], np.exp(found.scores).round(2)
     (array([ 1, -1], dtype=int32), array([[0.64, 0.36]]))
     """
-    steps, batch, _ = logits.shape
-    tokens = np.full((batch, n_best, steps), -1, np.int32)
-    frames, counts = tokens.copy(), np.zeros((batch, n_best), np.int32)
-    scores = np.full((batch, n_best), -np.inf, logits.dtype)
     options = _prefixes.Options(beam_width, blank, token_threshold, insertion_bonus)
-    for b in range(batch):
-        own = logits[: steps if lengths is None else lengths[b], b]
-        found = _prefixes.search(own if normalized else _prefixes.log_softmax(own), options)
-        for n, (labels, score, times) in enumerate(found[:n_best]):
-            counts[b, n], scores[b, n] = len(labels), score
-            tokens[b, n, : len(labels)], frames[b, n, : len(labels)] = labels, times
-        scores[b, len(found) or None :] = -np.inf
-        if not (own < np.inf).all():
-            scores[b] = np.nan
-    return CtcPrefixes(tokens, counts, scores, frames)
+    return CtcPrefixes(*_prefixes.search_batch(logits, lengths, n_best, normalized, options))
 
 
 @ctc_prefixes.example

@@ -154,7 +154,7 @@ def rnnt_costs_grad(
 
     ``d_logits[t, u, k] = d_costs · (y[t, u, k]·(b + l) - [k = blank]·b - [k = targets[u]]·l)``:
     ``b`` and ``l`` are the probabilities, given the target, to leave ``(t, u)`` by the blank and by
-    the label: ``b = exp(α[t, u] + β[t + 1, u] - α[T, U])·y[t, u, blank]``, ``l`` likewise.
+    the label: ``b`` is the share of all paths that pass ``(t, u)`` and ``(t + 1, u)``.
 
     Args:
         logits: As given to `rnnt_costs`.
