@@ -25,6 +25,9 @@ workers := -n 2 --dist worksteal
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 endif
 
+# For work on one machine: "90" runs on that GPU, and by PTX on later ones. Wheels have them all.
+export NATIVEOPS_CUDA_ARCHS ?= 90
+
 help: ## List these words
 	@echo "make WORD, where WORD is one of"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
