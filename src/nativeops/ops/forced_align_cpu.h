@@ -10,6 +10,7 @@ namespace nativeops::tuned {
 // Frames whose scores are gathered in one go: while a processor waits for some of them, it asks for
 // the next ones. The numbers are brought back to around 0 once in so many frames.
 constexpr int64_t kFrames = kRescale;
+constexpr int64_t kAhead = 8;  // frames that are asked for before they are needed
 
 // How each state was reached in a frame: a bit for each, 16 to a word. Blanks in one plane, whether
 // they stepped; tokens in two, whether they stepped, and whether they skipped.
@@ -88,9 +89,13 @@ class LatticeVectors {
   void gather(int64_t first, int64_t count) {
     for (int64_t k = 0; k < count; ++k) {
       const T* row = &a_.log_probs(first + k, b_, 0);
+      const T* later = &a_.log_probs(min2(first + k + kAhead, frames_ - 1), b_, 0);
       A* to = emitted_ + k * width_;
       const int64_t* place = place_.data();
-      for (int64_t i = 0; i < tokens_; ++i) to[i] = A(row[place[i]]);
+      for (int64_t i = 0; i < tokens_; ++i) {
+        __builtin_prefetch(later + place[i], 0, 2);
+        to[i] = A(row[place[i]]);
+      }
       blanks_[k] = A(row[a_.blank * a_.log_probs.stride(2)]);
     }
   }
