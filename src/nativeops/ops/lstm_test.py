@@ -73,8 +73,8 @@ def test_shut_gates_forget_and_hide(level: str) -> None:
 
 def with_peepholes(i: float, f: float, o: float, c_0: float, level: str) -> np.ndarray:
     """The cell after one step in which only peepholes open gates, and the output."""
-    peepholes = np.repeat(np.array([i, f, o]), 19)
-    x, zeros, cells = np.ones((1, 2, 1)), np.zeros((76, 1)), np.full((2, 19), c_0)
+    peepholes = np.repeat(np.array([i, f, o], float), 19)
+    x, zeros, cells = np.ones((1, 2, 1)), np.zeros((76, 1)), np.full((2, 19), float(c_0))
     bias = np.repeat([0.0, 0.0, OPEN, 0.0], 19)  # g = 1
     with selected(level):
         made = lstm_layer(x, zeros, np.zeros((76, 19)), bias, c_0=cells, peepholes=peepholes)
