@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's kernel that multiplies matrices in a workspace: values, errors, whose memory it is."""
+"""A user's kernel that multiplies matrices in a workspace: bits, errors, whose memory it is.
+
+Its values are tested beside it, in examples/own_ops.
+"""
 
 import importlib.util
 import sys
@@ -11,7 +14,6 @@ import pytest
 
 from nativeops import get_num_threads, set_num_threads
 from nativeops.declare import Array, Float, op
-from nativeops.testing import check
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_ops/two_layers.py"
 HEADER = """#pragma once
@@ -55,17 +57,11 @@ def test_bits_of_products_do_not_depend_on_the_number_of_threads(two_layers) -> 
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
-def test_values_are_right_in_every_framework(two_layers, framework: str) -> None:
-    pytest.importorskip(framework)
-    assert check(two_layers, framework)
-
-
-@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
-def test_sizes_that_do_not_fit_are_named_in_every_framework(kept: Path, framework: str) -> None:
+def test_sizes_that_do_not_fit_are_named_in_every_framework(tmp_path: Path, framework: str) -> None:
     module = pytest.importorskip(framework)
-    (kept / "squared.h").write_text(HEADER)
+    (tmp_path / "squared.h").write_text(HEADER)
 
-    @op(kernel=str(kept / "squared.h"))
+    @op(kernel=str(tmp_path / "squared.h"))
     def squared(x: Float[Array, "n m"]) -> Float[Array, "n m"]:
         return x @ x
 
@@ -90,17 +86,13 @@ def test_pytorchs_profiler_counts_the_workspace(two_layers) -> None:
 
 def test_tensorflow_counts_the_workspace_as_temporary_memory(two_layers) -> None:
     tf = pytest.importorskip("tensorflow")
-    from tensorflow.python.eager import context
-
-    x, *layers = (tf.constant(a) for a in arguments(4096))
-    two_layers(x, *layers)
-    context.context().enable_run_metadata()
-    two_layers(x, *layers)
-    metadata = context.context().export_run_metadata()
-    context.context().disable_run_metadata()
-    temporary = [
-        node.memory_stats.temp_memory_size
-        for device in metadata.step_stats.dev_stats
-        for node in device.node_stats
-    ]
-    assert max(temporary, default=0) >= 4 * 4096 * (129 + 33), temporary
+    v1, given, metadata = tf.compat.v1, arguments(4096), tf.compat.v1.RunMetadata()
+    traced = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    with tf.Graph().as_default(), v1.Session() as session:
+        inputs = [v1.placeholder(array.dtype, array.shape) for array in given]
+        out = two_layers(*inputs)
+        feed = dict(zip(inputs, given, strict=True))
+        session.run(out, feed, options=traced, run_metadata=metadata)
+    nodes = [node for device in metadata.step_stats.dev_stats for node in device.node_stats]
+    temporary = max(node.memory_stats.temp_memory_size for node in nodes)
+    assert temporary >= 4 * 4096 * (129 + 33)
