@@ -4,7 +4,7 @@
 from nativeops import frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
-from nativeops.layers.ctc import ctc_loss
+from nativeops.layers.ctc import ctc_greedy_decode, ctc_loss
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.dropout import dropout
@@ -17,6 +17,7 @@ from nativeops.ops.rnn import rnn_layer
 __all__ = [
     "NativeOpsError",
     "accelerate",
+    "ctc_greedy_decode",
     "ctc_loss",
     "dropout",
     "get_num_threads",

@@ -9,6 +9,7 @@ import numpy as np
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
 from nativeops.layers._arrays import integers, known, namespace
+from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
 
 Lengths = Array | Sequence[int] | None
@@ -75,6 +76,41 @@ def ctc_loss(
         blank=blank, normalized=normalized, label_loop=label_loop, zero_infinity=zero_infinity,
     ).loss  # fmt: skip
     return loss if reduction == "none" else _reduced(loss, labels, targets, reduction == "mean")
+
+
+def ctc_greedy_decode(
+    logits: Array,
+    input_lengths: Lengths[Array] = None,
+    *,
+    blank: int = 0,
+    label_loop: bool = True,
+) -> CtcBestPath[Array]:
+    """Greedy decoding of CTC: the best class of each frame, repeats merged, blanks removed.
+
+    ``w[t] = argmax_c logits[t, b, c]``, the first of equals; ``labels[b]`` is what ``w`` says, and
+    ``scores[b] = Σ_t log softmax(logits[t, b])[w[t]]``.
+
+    Args:
+        logits: Un-normalised ``[t, b, c]``, or logarithms of probabilities, in any strides.
+        input_lengths: The number of frames of each sequence, as an array or a list, from 0 to
+            ``t``; ``t`` if left away.
+        blank: The class that says nothing.
+        label_loop: Whether repeats are merged. Without, each frame with a label says one.
+
+    Returns: ``labels int32[b, t]``, -1 behind the ``lengths int32[b]`` first, and ``scores [b]``.
+    Raises: ``RangeError`` for a length or a blank out of its range.
+    NaN: makes the score of its own sequence NaN; its frame says nothing.
+    Gradient: none.
+    Cost: O(t·b·c) time.
+    Same as: ``tf.nn.ctc_greedy_decoder``, but for the score.
+    Source: Graves et al. 2006, Connectionist temporal classification, section 3.2.
+
+    >>> ways = np.eye(3)[[1, 1, 0, 1, 2]][:, None]  # the classes 1 1 0 1 2
+    >>> nativeops.ctc_greedy_decode(ways).labels
+    array([[ 1,  1,  2, -1, -1]], dtype=int32)
+    """
+    frames = integers("input_lengths", input_lengths, logits)
+    return ctc_best_path(logits, frames, blank=blank, label_loop=label_loop)
 
 
 def _reduced(loss: Any, labels: Any, targets: Any, mean: bool) -> Any:
