@@ -111,8 +111,8 @@ void Problem<T, I>::check() const {
 #endif
 }
 
-// log_sums[t,b] = log Σ_c exp(logits[t,b,c]); 0 of a frame without any probability, beyond a length,
-// and where the logits are logarithms of probabilities already.
+// log_sums[t,b] = log Σ_c exp(logits[t,b,c]); 0 of a frame without any probability, beyond a
+// length, and where the logits are logarithms of probabilities already.
 template <class A, class T, class I>
 void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sums) {
   const auto x = problem.logits;
@@ -180,9 +180,8 @@ struct Walk {
   }
 
   KERNEL void start(Team team, Row row, int64_t at) const {
-    team.each(0, states(), [=](int64_t s) {
-      set_weight(row, s, s == at ? wide_one<A>() : wide_zero<A>());
-    });
+    team.each(0, states(),
+              [=](int64_t s) { set_weight(row, s, s == at ? wide_one<A>() : wide_zero<A>()); });
     team.sync();
   }
 
@@ -222,9 +221,8 @@ struct Walk {
       const Row from = at(rows, t % 2), to = at(rows, 1 - t % 2);
       if (t % kBlock == 0) base += lower(team, from);
       if (kept && t % kBlock == 0) keep(team, from, kept, t / kBlock);
-      team.each(0, states(), [=](int64_t s) {
-        set_weight(to, s, walk.before(from, s) * walk.emission(t, s));
-      });
+      team.each(0, states(),
+                [=](int64_t s) { set_weight(to, s, walk.before(from, s) * walk.emission(t, s)); });
       team.sync();
     }
     if (kept) keep_nothing(team, kept);
@@ -245,9 +243,8 @@ struct Walk {
         lower(team, from);
         keep(team, from, kept, t / kBlock);
       }
-      team.each(0, states(), [=](int64_t s) {
-        set_weight(to, s, walk.after(from, s) * walk.emission(t, s));
-      });
+      team.each(0, states(),
+                [=](int64_t s) { set_weight(to, s, walk.after(from, s) * walk.emission(t, s)); });
       team.sync();
     }
   }

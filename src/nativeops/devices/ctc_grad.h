@@ -121,8 +121,7 @@ struct Gradient {
   KERNEL void write(Team team, int64_t t) const {
     const Gradient self = *this;
     const int64_t b = walk.b, n = walk.n(), blank = walk.problem.blank;
-    const A blanks =
-        team.sum(0, n + 1, [=](int64_t s) { return self.occupied()(s); });
+    const A blanks = team.sum(0, n + 1, [=](int64_t s) { return self.occupied()(s); });
     team.each(0, d_logits.size(2), [=](int64_t c) {
       self.d_logits(t, b, c) = T(self.d_loss * (self.softmax(t, c) - (c == blank ? blanks : A(0))));
     });

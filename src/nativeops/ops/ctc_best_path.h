@@ -9,11 +9,10 @@ namespace nativeops {
 // scores[b] = Σ_t log softmax(logits[t,b])[w[t]]
 template <class T>
 void ctc_best_path(Device& dev, In<T, 3> logits, In<int32_t, 1> input_lengths,
-                   Out<int32_t, 2> labels, Out<int32_t, 1> lengths, Out<T, 1> scores,
-                   int64_t blank, bool label_loop) {
+                   Out<int32_t, 2> labels, Out<int32_t, 1> lengths, Out<T, 1> scores, int64_t blank,
+                   bool label_loop) {
   using A = Accum<T>;
-  const ctc::Problem<T, int32_t> problem{logits, {},    input_lengths, {},
-                                         blank,  false, label_loop};
+  const ctc::Problem<T, int32_t> problem{logits, {}, input_lengths, {}, blank, false, label_loop};
   problem.check();
   const int64_t steps = logits.size(0), batch = logits.size(1), classes = logits.size(2);
   auto best = dev.template workspace<int32_t>(steps * batch);
@@ -24,18 +23,16 @@ void ctc_best_path(Device& dev, In<T, 3> logits, In<int32_t, 1> input_lengths,
     const int64_t t = item / batch, b = item % batch;
     const A most = team.max(0, classes, [=](int64_t c) { return A(logits(t, b, c)); });
     const A sum = team.sum(0, classes, [=](int64_t c) { return exp(A(logits(t, b, c)) - most); });
-    const int64_t first = team.min(0, classes, [=](int64_t c) {
-      return A(logits(t, b, c)) == most ? c : classes;
-    });
+    const int64_t first =
+        team.min(0, classes, [=](int64_t c) { return A(logits(t, b, c)) == most ? c : classes; });
     if (team.rank() != 0) return;
     ways(t, b) = static_cast<int32_t>(first < classes ? first : blank);
     log_probs(t, b) = most == lowest<A>() ? most : 0 - log(sum);
   });
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
     const int64_t frames = problem.frames(b);
-    const double total = team.sum(0, frames, [=](int64_t t) {
-      return static_cast<double>(log_probs(t, b));
-    });
+    const double total =
+        team.sum(0, frames, [=](int64_t t) { return static_cast<double>(log_probs(t, b)); });
     if (team.rank() != 0) return;
     int64_t n = 0, before = blank;
     for (int64_t t = 0; t < frames; ++t) {

@@ -62,9 +62,7 @@ def torch_ctc(x: Any, labels: Any) -> Any:
     (t, b, c), s = x.shape, labels.shape[1]
     lengths = torch.full((b,), t), torch.full((b,), s)
     log_probs = torch.log_softmax(x, 2)
-    return torch.nn.functional.ctc_loss(
-        log_probs, labels, *lengths, blank=c - 1, reduction="none"
-    )
+    return torch.nn.functional.ctc_loss(log_probs, labels, *lengths, blank=c - 1, reduction="none")
 
 
 class Swapped:

@@ -59,8 +59,7 @@ class CtcFrames {
     // Along the batch or along time, whichever is nearer in memory.
     const bool by_time = x.stride(0) < x.stride(1);
     share(
-        dev, ceil_div(steps * batch, kRows), x.count(),
-        [&] { return CtcClasses<T>(dev, x); },
+        dev, ceil_div(steps * batch, kRows), x.count(), [&] { return CtcClasses<T>(dev, x); },
         [&](CtcClasses<T>& classes, int64_t task) {
           const int64_t end = std::min((task + 1) * kRows, steps * batch);
           for (int64_t r = task * kRows; r < end; ++r) {
@@ -106,8 +105,7 @@ inline void keep_nothing(Out<float, 4> kept, int64_t frames, int64_t b) {
 
 // alpha[t,s] = y[t,s] · Σ alpha[t-1,s'] over s' before s; returns log p of the whole.
 template <class A, class Frames>
-double walk_forth(const CtcStates<A>& states, const Frames& frames, int64_t b,
-                  Out<float, 4> kept) {
+double walk_forth(const CtcStates<A>& states, const Frames& frames, int64_t b, Out<float, 4> kept) {
   const int64_t last = frames.problem.frames(b), n = states.n;
   double base = 0;
   states.start(states.row(0), 0);
