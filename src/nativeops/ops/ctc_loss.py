@@ -89,8 +89,8 @@ def ctc_losses_grad(
 
     ``d_logits[t, b, c] = d_loss[b] · (exp(logits[t, b, c] - log_sums[t, b]) - Σ_s P[t, b, s])``
     over the states ``s`` with the label ``c``; ``P[t, b, s]`` is the probability that a way that
-    says the target is in ``s`` after frame ``t``: ``alpha[t, s] · Σ beta[t + 1, s']`` over the states
-    ``s'`` after ``s``, divided by the sum of that over all ``s``.
+    says the target is in ``s`` after frame ``t``: ``alpha[t, s] · Σ beta[t + 1, s']`` over the
+    states ``s'`` after ``s``, divided by the sum of that over all ``s``.
 
     Args:
         logits: As given to `ctc_losses`, as the others that are named as there.
