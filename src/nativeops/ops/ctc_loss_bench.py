@@ -109,14 +109,14 @@ def tensorflow_ctc(logits: NdArray, targets: NdArray) -> Callable[[], Any]:
     labels = tf.sparse.map_values(lambda values: values - 1, labels)  # 0 would not be stored
     frames = tf.fill([logits.shape[1]], logits.shape[0])
 
-    @tf.function
     def both(x: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(x)
             loss = tf.nn.ctc_loss(labels, x, None, frames, blank_index=logits.shape[2] - 1)
         return loss, tape.gradient(loss, x)
 
-    return lambda: both(x)
+    compiled = tf.function(both)
+    return lambda: compiled(x)
 
 
 def copied() -> float:
