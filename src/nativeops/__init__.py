@@ -6,6 +6,7 @@ from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
 from nativeops.layers.ctc import ctc_loss
 from nativeops.layers.decoding import ctc_beam_search
+from nativeops.layers.ctc import ctc_greedy_decode, ctc_loss
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.layers.transducer import rnnt_loss
 from nativeops.library import get_num_threads, set_num_threads
@@ -50,6 +51,7 @@ __all__ = [
     "ctc_beam_search",
     "ctc_fsa",
     "ctc_fsa_packed",
+    "ctc_greedy_decode",
     "ctc_loss",
     "ctc_prefixes",
     "dropout",

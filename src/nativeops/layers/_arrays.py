@@ -38,16 +38,16 @@ def swap_first(array: Array) -> Array:
     return module.transpose(array, [1, 0, 2])  # type: ignore[no-any-return]
 
 
-def known(name: str, values: Any) -> Any:
+def known(op: str, name: str, values: Any) -> Any:
     """A list or an array of integers in NumPy; None while a framework compiles for any values."""
     try:
         found = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
     except (TypeError, NotImplementedError, RuntimeError):  # a tracer of JAX, a tensor of a graph
         return None
-    return _checked(name, found.reshape(-1) if found.size == 0 else found).astype(np.int64)
+    return _checked(op, name, found).astype(np.int64)
 
 
-def integers(name: str, values: Any, like: Any) -> Any:
+def integers(op: str, name: str, values: Any, like: Any) -> Any:
     """A list or an array of integers as int32 where another array is; None stays None.
 
     What an int32 cannot hold stays out of every range.
@@ -56,25 +56,27 @@ def integers(name: str, values: Any, like: Any) -> Any:
         return None
     module = namespace(like)
     if framework_of(type(values)) in (None, "numpy"):
-        values = _checked(name, np.asarray(values))
+        values = _checked(op, name, np.asarray(values))
         values = np.clip(values, -1, 2**31 - 1).astype(np.int32)
     if hasattr(like, "new_tensor"):
         values = module.as_tensor(values, device=like.device)
         if values.dtype is module.int64:
             values = values.clamp(-1, 2**31 - 1)
-        return _checked(name, values).to(module.int32)
+        return _checked(op, name, values).to(module.int32)
     if hasattr(module, "cast"):
-        values = _checked(name, module.convert_to_tensor(values))
+        values = _checked(op, name, module.convert_to_tensor(values))
         wide = module.clip_by_value(module.cast(values, module.int64), -1, 2**31 - 1)
         return module.cast(wide, module.int32)
-    return module.clip(_checked(name, module.asarray(values)), -1, 2**31 - 1).astype(module.int32)
+    return module.clip(_checked(op, name, module.asarray(values)), -1, 2**31 - 1).astype(
+        module.int32
+    )
 
 
-def _checked(name: str, values: Any) -> Any:
+def _checked(op: str, name: str, values: Any) -> Any:
     """The array, if it has integers, or nothing at all."""
     kind = str(values.dtype).removeprefix("torch.").removeprefix("<dtype: '")
     if not kind.startswith(("int", "uint")) and 0 not in values.shape:
-        raise DtypeError(message("ctc_loss", f"`{name}` must have integers, but has {kind}."))
+        raise DtypeError(message(op, f"`{name}` must have integers, but has {kind}."))
     return values
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
 from nativeops.layers._arrays import integers, known, namespace
+from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
 
 Lengths = Array | Sequence[int] | None
@@ -68,8 +69,8 @@ def ctc_loss(
         raise RangeError(message("ctc_loss", text))
     if len(getattr(targets, "shape", ())) == 1:
         targets = _padded(logits, targets, target_lengths)
-    frames = integers("input_lengths", input_lengths, logits)
-    labels = integers("target_lengths", target_lengths, logits)
+    frames = integers("ctc_loss", "input_lengths", input_lengths, logits)
+    labels = integers("ctc_loss", "target_lengths", target_lengths, logits)
     loss = ctc_losses(
         logits, targets, frames, labels,
         blank=blank, normalized=normalized, label_loop=label_loop, zero_infinity=zero_infinity,
@@ -77,21 +78,56 @@ def ctc_loss(
     return loss if reduction == "none" else _reduced(loss, labels, targets, reduction == "mean")
 
 
+def ctc_greedy_decode(
+    logits: Array,
+    input_lengths: Lengths[Array] = None,
+    *,
+    blank: int = 0,
+    label_loop: bool = True,
+) -> CtcBestPath[Array]:
+    """Greedy decoding of CTC: the best class of each frame, repeats merged, blanks removed.
+
+    ``w[t] = argmax_c logits[t, b, c]``, the first of equals; ``labels[b]`` is what ``w`` says, and
+    ``scores[b] = Σ_t log softmax(logits[t, b])[w[t]]``.
+
+    Args:
+        logits: Un-normalised ``[t, b, c]``, or logarithms of probabilities, in any strides.
+        input_lengths: The number of frames of each sequence, as an array or a list, from 0 to
+            ``t``; ``t`` if left away.
+        blank: The class that says nothing.
+        label_loop: Whether repeats are merged. Without, each frame with a label says one.
+
+    Returns: ``labels int32[b, t]``, -1 behind the ``lengths int32[b]`` first, and ``scores [b]``.
+    Raises: ``RangeError`` for a length or a blank out of its range.
+    NaN: makes the score of its own sequence NaN; its frame says nothing.
+    Gradient: none.
+    Cost: O(t·b·c) time.
+    Same as: ``tf.nn.ctc_greedy_decoder``, but for the score.
+    Source: Graves et al. 2006, Connectionist temporal classification, section 3.2.
+
+    >>> ways = np.eye(3)[[1, 1, 0, 1, 2]][:, None]  # the classes 1 1 0 1 2
+    >>> nativeops.ctc_greedy_decode(ways).labels
+    array([[ 1,  1,  2, -1, -1]], dtype=int32)
+    """
+    frames = integers("ctc_greedy_decode", "input_lengths", input_lengths, logits)
+    return ctc_best_path(logits, frames, blank=blank, label_loop=label_loop)
+
+
 def _reduced(loss: Any, labels: Any, targets: Any, mean: bool) -> Any:
     module = namespace(loss)
-    reduce_sum = getattr(module, "reduce_sum", None) or module.sum  # TensorFlow's name
+    if hasattr(module, "reduce_mean"):  # TensorFlow's names, and sizes known late
+        if not mean:
+            return module.reduce_sum(loss)
+        counts = module.shape(targets)[1] if labels is None else labels
+        return module.reduce_mean(loss / module.cast(module.maximum(counts, 1), loss.dtype))
     if not mean:
-        return reduce_sum(loss)
+        return loss.sum()
     if labels is None:
-        parts = loss / max(targets.shape[1], 1)
-    elif hasattr(module, "cast"):
-        parts = loss / module.cast(module.maximum(labels, 1), loss.dtype)
-    elif hasattr(labels, "clamp"):
-        parts = loss / labels.clamp(min=1)
-    else:
-        parts = loss / module.maximum(labels, 1).astype(loss.dtype)
-    reduce_mean = getattr(module, "reduce_mean", None) or module.mean
-    return reduce_mean(parts)
+        return (loss / max(targets.shape[1], 1)).mean()
+    counts = labels.clamp(min=1) if hasattr(labels, "clamp") else module.maximum(labels, 1)
+    if not hasattr(labels, "clamp"):
+        counts = counts.astype(loss.dtype)
+    return (loss / counts).mean()
 
 
 def _padded(logits: Any, targets: Any, lengths: Any) -> Any:
@@ -99,7 +135,7 @@ def _padded(logits: Any, targets: Any, lengths: Any) -> Any:
     if lengths is None:
         text = "`targets` has one axis, so `target_lengths` must say where each one ends."
         raise ArgumentError(message("ctc_loss", text, hint="give it, or `targets` as [b, s]."))
-    counts = known("target_lengths", lengths)
+    counts = known("ctc_loss", "target_lengths", lengths)
     if counts is None:
         text = "`targets` has one axis, but `target_lengths` is not known while compiling."
         raise ArgumentError(message("ctc_loss", text, hint="give it as a list."))

@@ -27,10 +27,12 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from nativeops.layers import stack
-from nativeops.layers.torch_ctc import CTCLoss as CTCLoss
-from nativeops.layers.torch_transducer import RNNTLoss as RNNTLoss
+from nativeops.layers.torch_ctc import CTCLoss
+from nativeops.layers.torch_transducer import RNNTLoss
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.rnn import rnn_layer
+
+__all__ = ["GRU", "LSTM", "RNN", "CTCLoss", "RNNTLoss"]
 
 
 # The base is not `torch.nn.LSTM` itself, since `torch.compile` refuses to trace anything that is an

@@ -9,8 +9,8 @@ namespace nativeops {
 template <class T, class I>
 void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> input_lengths,
                 In<int32_t, 1> target_lengths, Out<T, 1> loss, Out<float, 3> log_sums,
-                Out<float, 4> alphas, Out<float, 4> betas, Out<float, 2> scores,
-                int64_t blank, bool normalized, bool label_loop, bool zero_infinity) {
+                Out<float, 4> alphas, Out<float, 4> betas, Out<float, 2> scores, int64_t blank,
+                bool normalized, bool label_loop, bool zero_infinity) {
   using A = Accum<T>;
   const ctc::Problem<T, I> problem{logits, targets,    input_lengths, target_lengths,
                                    blank,  normalized, label_loop};
@@ -37,8 +37,8 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
 //   p(s at t) = alpha[t,s] · Σ_{s' after s} beta[t+1,s'] / Σ_s (of the same)
 template <class T, class I>
 void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3> log_sums,
-                     In<float, 4> alphas, In<float, 4> betas, In<float, 2> scores,
-                     In<T, 1> d_loss, In<int32_t, 1> input_lengths, In<int32_t, 1> target_lengths,
+                     In<float, 4> alphas, In<float, 4> betas, In<float, 2> scores, In<T, 1> d_loss,
+                     In<int32_t, 1> input_lengths, In<int32_t, 1> target_lengths,
                      Out<T, 3> d_logits, int64_t blank, bool normalized, bool label_loop) {
   using A = Accum<T>;
   const ctc::Problem<T, I> problem{logits, targets,    input_lengths, target_lengths,

@@ -3,8 +3,6 @@
 
 from typing import Annotated, Any, Generic, NamedTuple
 
-import numpy as np
-
 from nativeops.declare import Array, AtLeast, Float, Float32, Int, Int32, Kept, op
 from nativeops.ops import _ctc
 
@@ -52,7 +50,7 @@ def ctc_losses(
 
     Returns: +infinity where no way says the target: it is too long, or has no probability.
     NaN: stays in its own sequence.
-    Gradient: for ``logits``, in one more pass over them: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
+    Gradient: for ``logits``, in one more pass: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
         with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
     Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too
         long. Memory: t·b·(s + 1) numbers while it runs; (0.75·s + 3)·t·b more are kept where a
@@ -91,16 +89,16 @@ def ctc_losses_grad(
 
     ``d_logits[t, b, c] = d_loss[b] · (exp(logits[t, b, c] - log_sums[t, b]) - Σ_s P[t, b, s])``
     over the states ``s`` with the label ``c``; ``P[t, b, s]`` is the probability that a way that
-    says the target is in ``s`` after frame ``t``: ``α[t, s] · Σ β[t + 1, s']`` over the states
-    ``s'`` after ``s``, divided by the sum of that over all ``s``.
+    says the target is in ``s`` after frame ``t``: ``alpha[t, s] · Σ beta[t + 1, s']`` over the
+    states ``s'`` after ``s``, divided by the sum of that over all ``s``.
 
     Args:
         logits: As given to `ctc_losses`, as the others that are named as there.
         targets: The labels.
         log_sums: ``log Σ_c exp(logits)``; zeros with ``normalized`` and beyond a length. This and
             the next three are doubles, each as the sum of three floats.
-        alphas: ``log α`` before each 16th frame, relative to its largest state.
-        betas: ``log β`` after each 16 frames or the last, likewise.
+        alphas: ``log alpha`` before each 16th frame, relative to its largest state.
+        betas: ``log beta`` after each 16 frames or the last, likewise.
         scores: ``-loss`` of each sequence.
         d_loss: The gradient that arrives at the losses.
         input_lengths: The number of frames of each sequence; all if left away.

@@ -12,8 +12,8 @@ namespace nativeops::tuned {
 template <class T, class I>
 void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> input_lengths,
                 In<int32_t, 1> target_lengths, Out<T, 1> loss, Out<float, 3> log_sums,
-                Out<float, 4> alphas, Out<float, 4> betas, Out<float, 2> scores,
-                int64_t blank, bool normalized, bool label_loop, bool zero_infinity) {
+                Out<float, 4> alphas, Out<float, 4> betas, Out<float, 2> scores, int64_t blank,
+                bool normalized, bool label_loop, bool zero_infinity) {
   using A = Accum<T>;
   const ctc::Problem<T, I> problem{logits, targets,    input_lengths, target_lengths,
                                    blank,  normalized, label_loop};
@@ -36,8 +36,8 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
 
 template <class T, class I>
 void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3> log_sums,
-                     In<float, 4> alphas, In<float, 4> betas, In<float, 2> scores,
-                     In<T, 1> d_loss, In<int32_t, 1> input_lengths, In<int32_t, 1> target_lengths,
+                     In<float, 4> alphas, In<float, 4> betas, In<float, 2> scores, In<T, 1> d_loss,
+                     In<int32_t, 1> input_lengths, In<int32_t, 1> target_lengths,
                      Out<T, 3> d_logits, int64_t blank, bool normalized, bool label_loop) {
   const ctc::Problem<T, I> problem{logits, targets,    input_lengths, target_lengths,
                                    blank,  normalized, label_loop};

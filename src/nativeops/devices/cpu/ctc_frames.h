@@ -94,9 +94,9 @@ class CtcFrames {
     if (problem.classes() == 0) return std::fill(to, to + n + 1, lowest<A>());
     const ctc::Split<A> split(sum);
     to[0] = split.from(A(x[problem.blank]));
-    const I* label = &problem.targets(b, 0);
-    const int64_t step = problem.targets.stride(1);
-    for (int64_t i = 0; i < n; ++i) to[1 + i] = split.from(A(x[label[i * step]]));
+    for (int64_t i = 0; i < n; ++i) {
+      to[1 + i] = split.from(A(x[static_cast<int64_t>(problem.targets(b, i))]));
+    }
   }
 
   int64_t width_;

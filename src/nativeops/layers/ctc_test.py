@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CTC in frameworks' own words: CTCLoss of PyTorch, Optax's function, Keras's loss."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from nativeops import ctc_loss
+
+RANDOM = np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("joined", [True, False])
+def test_torch_layer_equals_torch_with_its_gradient_to_the_logits(reduction, joined) -> None:
+    torch = pytest.importorskip("torch")
+    from nativeops.layers.torch import CTCLoss
+
+    x = torch.randn(30, 4, 9, dtype=torch.float64, requires_grad=True)
+    counts, frames = torch.tensor([3, 5, 0, 4]), torch.tensor([30, 25, 9, 28])
+    padded = torch.randint(1, 9, (4, 5))
+    targets = torch.cat([padded[b, :n] for b, n in enumerate(counts)]) if joined else padded
+    found = []
+    for layer in (torch.nn.CTCLoss(reduction=reduction), CTCLoss(reduction=reduction)):
+        loss = layer(x.log_softmax(2), targets, frames, counts)
+        found.append((loss, *torch.autograd.grad(loss.sum(), x)))
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    logits = CTCLoss(reduction=reduction, normalized=False)(x, targets, frames, counts)
+    torch.testing.assert_close(logits, found[0][0], rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_torch_layer_takes_one_sequence_and_tuples_of_lengths(reduction: str) -> None:
+    torch = pytest.importorskip("torch")
+    from nativeops.layers.torch import CTCLoss
+
+    log_probs, target = torch.randn(12, 5).log_softmax(1), torch.tensor([1, 1, 4])
+    theirs = torch.nn.CTCLoss(blank=2, reduction=reduction)
+    ours = CTCLoss(blank=2, reduction=reduction)
+    for lengths in ((torch.tensor(12), torch.tensor(3)), ((12,), (3,))):
+        expected, found = theirs(log_probs, target, *lengths), ours(log_probs, target, *lengths)
+        assert found.shape == expected.shape
+        torch.testing.assert_close(found, expected)
+
+
+def test_torch_layer_is_an_instance_of_torch_and_says_the_same() -> None:
+    torch = pytest.importorskip("torch")
+    from nativeops.layers.torch import CTCLoss
+
+    layer = CTCLoss(1, "sum", True)
+    assert isinstance(layer, torch.nn.CTCLoss)
+    assert (layer.blank, layer.reduction, layer.zero_infinity) == (1, "sum", True)
+    impossible = layer(torch.randn(1, 1, 3), torch.tensor([[2, 2]]), [1], [2])
+    assert impossible == 0
+
+
+def test_torch_batch_major_logits_are_not_copied() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.randn(3, 40, 7)
+    expected = ctc_loss(x.transpose(0, 1).contiguous(), torch.ones(3, 4, dtype=torch.int64))
+    assert ctc_loss(x.transpose(0, 1), torch.ones(3, 4, dtype=torch.int64)) == expected
+
+
+def test_optax_function_equals_optax_with_its_gradient() -> None:
+    jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
+    from nativeops.layers.flax.ctc import ctc_loss as ours
+
+    x = jax.numpy.asarray(RANDOM.standard_normal((3, 30, 6)), "float32")
+    labels = jax.numpy.asarray(RANDOM.integers(1, 6, (3, 4)))
+    no_frame = (np.arange(30) >= np.array([[30], [22], [17]])).astype(np.float32)
+    no_label = (np.arange(4) >= np.array([[4], [0], [2]])).astype(np.float32)
+
+    def both(function):
+        def total(x):
+            loss = function(x, no_frame, labels, no_label, blank_id=0)
+            return loss.sum(), loss
+
+        return jax.jit(jax.grad(total, has_aux=True))(x)
+
+    for mine, theirs in zip(both(ours), both(optax.ctc_loss), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-5)
+
+
+KERAS = """
+import numpy as np, keras
+from nativeops.layers.keras_ctc import CTC
+random = np.random.default_rng(1)
+logits = random.standard_normal((3, 20, 6)).astype("float32")
+labels = random.integers(1, 6, (3, 4)); labels[1, 2:] = 0
+for reduction in ("sum", "sum_over_batch_size"):
+    theirs, ours = (make(reduction=reduction)(labels, logits) for make in (keras.losses.CTC, CTC))
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(ours),
+                               keras.ops.convert_to_numpy(theirs), rtol=1e-4)
+again = keras.losses.deserialize(keras.losses.serialize(CTC()))
+assert type(again) is CTC
+"""
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
+def test_keras_loss_equals_keras(backend: str) -> None:
+    pytest.importorskip("keras")
+    pytest.importorskip(backend)
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(
+        [sys.executable, "-c", KERAS], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_every_framework_gives_the_same_loss() -> None:
+    x, targets = RANDOM.standard_normal((9, 2, 5)).astype("float32"), np.array([[1, 2], [3, 3]])
+    expected = float(ctc_loss(x, targets, [9, 8], [2, 1]))
+    joined = np.array([1, 2, 3])
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    tf = pytest.importorskip("tensorflow")
+    for make in (torch.from_numpy, jax.numpy.asarray, tf.constant):
+        for given in (targets, joined):
+            for lengths in (([9, 8], [2, 1]), (make(np.array([9, 8])), make(np.array([2, 1])))):
+                found = float(ctc_loss(make(x), make(given), *lengths))
+                assert abs(found - expected) < 1e-6 * expected
+
+
+def test_jax_compiles_targets_one_behind_the_other_with_listed_lengths() -> None:
+    jax = pytest.importorskip("jax")
+    x, joined = RANDOM.standard_normal((9, 2, 5)).astype("float32"), np.array([1, 2, 3])
+    compiled = jax.jit(lambda x, joined: ctc_loss(x, joined, target_lengths=[2, 1]))
+    np.testing.assert_allclose(
+        compiled(x, joined), ctc_loss(x, joined, target_lengths=[2, 1]), rtol=1e-5
+    )
+
+
+# In a process of its own, since a maximum over the life of a process cannot be reset.
+PEAK = """
+import torch, nativeops
+def peak():
+    return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM")) << 10
+t, b, c, s = 1000, 8, 500, 120
+x = torch.randn(t, b, c, requires_grad=True)
+targets = torch.randint(1, c, (b, s))
+small = nativeops.ctc_loss(x[:40], targets[:, :4])
+torch.autograd.grad(small, x)
+before = peak()
+gradient, = torch.autograd.grad(nativeops.ctc_loss(x, targets), x)
+print((peak() - before - gradient.nbytes) / (4 * t * b * (2 * s + 1)))
+"""
+
+
+@pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
+)
+def test_memory_beyond_the_gradient_is_below_one_and_a_half_numbers_per_state() -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    assert float(done.stdout) <= 1.5

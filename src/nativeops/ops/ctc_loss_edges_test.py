@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctc_losses at the edges: what is impossible, empty, infinite, long or not a number."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nativeops import NativeOpsError, ctc_loss
+from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.ctc import labels, log_softmax, loss_and_gradient, normal, reference
+
+pytest.importorskip("torch")  # which gives the gradients
+FLOATS = ("float32", "float64")
+LEVELS = pytest.mark.parametrize("level", levels())
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_impossible_target_costs_infinity_and_has_no_gradient(dtype: str, level: str) -> None:
+    x = normal(3, 4, 5, dtype=dtype)
+    targets = np.array([[1, 2, 3, 4], [1, 1, 0, 0], [1, 1, 1, 0], [2, 0, 0, 0]])
+    frames, counts = [3, 2, 3, 0], [4, 2, 3, 1]  # too long; no room for a blank, twice; no frame
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, targets, frames, counts)
+        again, same = loss_and_gradient(x, targets, frames, counts, zero_infinity=True)
+    assert loss.tolist() == [np.inf] * 4
+    assert again.tolist() == [0] * 4
+    assert not gradient.any()
+    assert not same.any()
+
+
+def test_impossible_target_trains_nothing_in_torch() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.randn(2, 2, 3, requires_grad=True)
+    targets = torch.tensor([[1, 1], [1, 2]])
+    for zero_infinity, expected in ((False, np.inf), (True, 0.0)):
+        loss = ctc_loss(x, targets, reduction="none", zero_infinity=zero_infinity)
+        assert loss[0].item() == expected
+        assert np.isfinite(loss[1].item())
+        (gradient,) = torch.autograd.grad(loss.sum(), x)
+        assert not gradient[:, 0].any()
+        assert gradient[:, 1].abs().sum() > 0
+
+
+@LEVELS
+def test_empty_target_costs_all_blanks_and_no_frame_costs_nothing(level: str) -> None:
+    x = normal(4, 3, 5)
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, np.zeros((3, 0), np.int64), [4, 2, 0], blank=3)
+    blanks = log_softmax(x)[..., 3]
+    np.testing.assert_allclose(loss, [-blanks[:4, 0].sum(), -blanks[:2, 1].sum(), 0])
+    assert str(loss[2]) == "0.0"
+    one_hot = np.eye(5)[3]
+    np.testing.assert_allclose(gradient[:, 0], np.exp(log_softmax(x[:, 0])) - one_hot, atol=1e-13)
+    assert not gradient[2:, 1].any()
+    assert not gradient[:, 2].any()
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_frame_of_minus_infinity_makes_the_target_impossible(dtype: str, level: str) -> None:
+    x = normal(20, 2, 4, dtype=dtype)
+    x[17, 0] = -np.inf
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, np.array([[1, 2], [1, 2]]))
+    assert loss[0] == np.inf
+    assert np.isfinite(loss[1])
+    assert not gradient[:, 0].any()
+    assert np.isfinite(gradient).all()
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_classes_of_minus_infinity_have_no_part(dtype: str, level: str) -> None:
+    x = normal(9, 1, 6, dtype=dtype)
+    x[:, :, 4:] = -np.inf
+    x[3, 0, 0] = -np.inf
+    targets = np.array([[1, 2]])
+    expected, slope = loss_and_gradient(np.delete(x, (4, 5), 2), targets)
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, targets)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient[..., :4], slope, atol=1e-6)
+    assert not gradient[..., 4:].any()
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("size", [50.0, 3000.0, 1e5])
+def test_all_mass_on_one_label_is_exact(size: float, dtype: str, level: str) -> None:
+    """What is more improbable than any float can say still is the only way."""
+    frames, n = 60, 25
+    x = np.zeros((frames, 1, 5), dtype)
+    x[..., 0] = size
+    targets = labels(1, n, classes=5)
+    expected, slope = reference(x, targets)
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, targets)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    assert loss[0] > 0.9 * n * size
+    np.testing.assert_allclose(gradient, slope, atol=2e-5 if dtype == "float32" else 1e-10)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_twenty_thousand_frames_are_exact(dtype: str) -> None:
+    x = normal(20000, 1, 30, dtype=dtype, scale=3.0)
+    targets = labels(1, 400, classes=30)
+    expected, slope = reference(x, targets)
+    loss, gradient = loss_and_gradient(x, targets)
+    np.testing.assert_allclose(loss, expected, rtol=1e-7 if dtype == "float32" else 1e-12)
+    np.testing.assert_allclose(gradient, slope, atol=1e-5 if dtype == "float32" else 1e-10)
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16"])
+def test_nan_stays_in_its_own_sequence(dtype: str, level: str) -> None:
+    x = normal(20, 4, 5, dtype=dtype)
+    x[7, 1, 2] = x[19, 3, 4] = np.nan
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, labels(4, 3, classes=5), [20, 20, 20, 19])
+    assert np.isnan(loss).tolist() == [False, True, False, False]
+    assert np.isnan(gradient).any((0, 2)).tolist() == [False, True, False, False]
+    assert np.isnan(gradient[:, 1]).all()
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16"])
+def test_any_strides_give_the_same_bits(dtype: str, level: str) -> None:
+    x, targets = normal(35, 6, 40, dtype=dtype), labels(6, 8, classes=40)
+    batch_major = np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1)
+    every_other = np.repeat(x, 2, 2)[..., ::2]
+    with selected(level):
+        expected = loss_and_gradient(x, targets)
+        for view in (batch_major, every_other):
+            for mine, other in zip(loss_and_gradient(view, targets), expected, strict=True):
+                assert np.array_equal(mine, other)
+        wide = np.repeat(targets, 3, 1)[:, ::3]
+        assert np.array_equal(loss_and_gradient(x, wide)[1], expected[1])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_any_number_of_threads_gives_the_same_bits(batch: int) -> None:
+    x, targets = normal(300, batch, 90, dtype="float32"), labels(batch, 40, classes=90)
+    expected = loss_and_gradient(x, targets)
+    for threads in (1, 2, 3):
+        with num_threads(threads):
+            for mine, other in zip(loss_and_gradient(x, targets), expected, strict=True):
+                assert np.array_equal(mine, other), threads
+
+
+def test_targets_one_behind_the_other_equal_padded_ones() -> None:
+    x, padded, counts = normal(12, 4, 6), labels(4, 5, classes=6), [5, 0, 2, 3]
+    joined = np.concatenate([row[:n] for row, n in zip(padded, counts, strict=True)])
+    for dtype in (np.int32, np.int64):
+        found = ctc_loss(x, joined.astype(dtype), target_lengths=counts, reduction="none")
+        expected = ctc_loss(x, padded, target_lengths=np.array(counts), reduction="none")
+        assert np.array_equal(found, expected)
+
+
+def test_lengths_may_be_lists_or_arrays_of_any_integers() -> None:
+    x, targets = normal(12, 3, 6), labels(3, 4, classes=6)
+    expected = ctc_loss(x, targets, [12, 9, 10], [4, 2, 3])
+    for dtype in ("int8", "int32", "int64", "uint8"):
+        frames, counts = np.array([12, 9, 10], dtype), np.array([4, 2, 3], dtype)
+        assert ctc_loss(x, targets, frames, counts) == expected
+    assert ctc_loss(x, targets, (12, 9, 10), (4, 2, 3)) == expected
+
+
+def test_mean_divides_by_the_labels_of_each_and_by_one_of_none() -> None:
+    x, targets = normal(12, 3, 6), labels(3, 4, classes=6)
+    each = ctc_loss(x, targets, target_lengths=[4, 0, 2], reduction="none")
+    assert ctc_loss(x, targets, target_lengths=[4, 0, 2], reduction="sum") == each.sum()
+    mean = ctc_loss(x, targets, target_lengths=[4, 0, 2])
+    np.testing.assert_allclose(mean, (each / [4, 1, 2]).mean())
+    np.testing.assert_allclose(
+        ctc_loss(x, targets), (ctc_loss(x, targets, reduction="none") / 4).mean()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"input_lengths": [5, 6]}, r"`input_lengths\[1\]` is 6, but must be from 0 to 5, the fra"),
+        ({"input_lengths": [-1, 5]}, r"`input_lengths\[0\]` is -1, but must be from 0 to 5"),
+        ({"target_lengths": [2, 3]}, r"`target_lengths\[1\]` is 3, but must be from 0 to 2, the l"),
+        ({"target_lengths": [2, 2**40]}, r"`target_lengths\[1\]` is 2147483647, but must be from"),
+        ({"targets": np.array([[1, 4], [1, 1]])}, r"`targets\[0, 1\]` is 4, but must be from 0 to"),
+        ({"targets": np.array([[1, 2], [-1, 1]])}, r"`targets\[1, 0\]` is -1, but must be from 0"),
+        ({"targets": np.array([[1, 2], [1, 0]])}, r"`targets\[1, 1\]` is 0, but must be another "),
+        ({"blank": 4}, r"`blank` is 4, but must be from 0 to 3, the classes of `logits`"),
+        ({"reduction": "avg"}, "`reduction` must be 'none', 'sum' or 'mean', but is 'avg'"),
+        ({"targets": np.array([1, 2])}, "`targets` has one axis, so `target_lengths` must say"),
+        ({"targets": np.array([1, 2]), "target_lengths": [1, 2]}, "has the sum 3, but `targets` h"),
+        ({"input_lengths": [1.5, 2]}, "`input_lengths` must have integers, but has float64"),
+        ({"targets": np.array([[1, 2], [1, 1], [1, 1]])}, "axis `b` is 2 in `logits` but 3 in"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_does_not_fit_is_explained(change: dict[str, Any], text: str) -> None:
+    given = {"logits": normal(5, 2, 4), "targets": np.array([[1, 2], [1, 1]])}
+    with pytest.raises(NativeOpsError, match=text):
+        ctc_loss(**{**given, **change})
+
+
+def test_what_is_beyond_a_target_is_never_read() -> None:
+    x, targets = normal(9, 2, 4), np.array([[1, 99], [-7, 10**12]])
+    assert np.isfinite(ctc_loss(x, targets, target_lengths=[1, 0]))
+
+
+@LEVELS
+def test_half_precision_computes_in_float(level: str) -> None:
+    exact = normal(200, 2, 30).astype(np.float16)
+    targets = labels(2, 20, classes=30)
+    expected, slope = loss_and_gradient(exact.astype(np.float32), targets)
+    with selected(level):
+        loss, gradient = loss_and_gradient(exact, targets)
+    np.testing.assert_allclose(loss.astype(np.float64), expected, rtol=2**-11)
+    np.testing.assert_allclose(gradient.astype(np.float64), slope, rtol=2**-11, atol=1e-6)
