@@ -74,7 +74,8 @@ def ctc_beam_search(
         return ctc_prefixes(logits, lengths, **options)
     x = _on_host(logits)
     frames = np.full(batch, steps, np.int32) if lengths is None else _on_host(lengths)
-    ctc_prefixes(x[:, :0], frames[:0], **options)  # what is wrong, in the op's own words
+    # What is wrong, in the op's own words: from no frames, and from no classes.
+    ctc_prefixes(x[:0], **options)
     ctc_prefixes(x[:, :, :0], frames, **options)
     weighted = Options(beam_width, blank, token_threshold, insertion_bonus, scorer_weight)
     found = search_batch(x, frames, n_best, normalized, weighted, scorer)

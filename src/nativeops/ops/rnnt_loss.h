@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transducer loss: forward and gradient. Declared in rnnt_loss.py.
 #pragma once
-#include "nativeops/devices/transducer.h"
+#include "nativeops/devices/transducer_paths.h"
 
 namespace nativeops {
 

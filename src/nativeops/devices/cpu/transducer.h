@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "nativeops/devices/cpu/softmax.h"
-#include "nativeops/devices/transducer.h"
+#include "nativeops/devices/transducer_paths.h"
 
 namespace nativeops::tuned {
 
