@@ -26,10 +26,10 @@ def ctc_fsa(
 ) -> CtcFsa[Array]:
     """Automata whose paths are the CTC alignments of each sequence of targets.
 
-    A sequence has ``2s + 3`` states. Counted from its first, and with ``L`` labels, ``2i`` is the
-    blank before label ``i`` and 0 the start, ``2i + 1`` that label, ``2L`` the last blank,
-    ``2L + 1`` a dummy and ``2L + 2`` the end, which has no edges. Every edge says its label in one
-    frame. Each sequence of frames' labels is one path.
+    ``2s + 3`` states and ``5s + 5`` edges for each sequence. Counted from its first state, and with
+    ``L`` labels, ``2i`` is the blank before label ``i`` and 0 the start, ``2i + 1`` that label,
+    ``2L`` the last blank, ``2L + 1`` a dummy and ``2L + 2`` the end, which has no edges. Every edge
+    says its label in one frame. Each sequence of frames' labels is one path.
 
     Args:
         targets: The labels of each sequence, none of them ``blank``.
@@ -112,9 +112,9 @@ def ctc_fsa_packed(
     blank: Annotated[int, AtLeast(0)] = 0,
     label_loop: bool = True,
 ) -> CtcFsaPacked[Array]:
-    """The automata of `ctc_fsa` for targets that lie one after another, without padding.
+    """The automata of `ctc_fsa` for targets that lie one after another.
 
-    A sequence of ``L`` labels has ``2L + 3`` states and ``5L + 5`` edges.
+    ``2L + 3`` states and ``5L + 5`` edges for each sequence of ``L`` labels, without padding.
 
     Args:
         targets: The labels of all sequences; behind the last there may be more.

@@ -28,9 +28,9 @@ def fast_baum_welch(
 ) -> FastBaumWelch[Array]:
     """Posterior of each class in each frame, summed over all paths of an automaton.
 
-    A path begins in the start state, takes an edge in each frame, and ends in an end state. Its
-    cost is ``Σ_t am_scores[t, b, class(edge)] + weights[edge]``, and ``P = Σ e^-cost`` over all
-    paths. ``obs_scores[t, b] = -log P`` and ``fwdbwd[t, b, c] = -log (P(class c in t) / P)``.
+    ``obs_scores[t, b] = -log P`` and ``fwdbwd[t, b, c] = -log (P(class c in t) / P)``, where
+    ``P = Σ_path e^-cost`` and ``cost = Σ_t am_scores[t, b, class(edge)] + weights[edge]``. A path
+    begins in the start state, takes an edge in each frame, and ends in an end state.
 
     Args:
         am_scores: Costs of the classes: -log probabilities, or any other.
@@ -88,7 +88,7 @@ def fast_baum_welch_packed(
 ) -> FastBaumWelchPacked[Array]:
     """`fast_baum_welch` of sequences that lie one after another, without padding.
 
-    Frame ``t`` of sequence ``b`` is row ``seq_starts[b] + t``.
+    ``seq_starts[b] + t`` is the row of frame ``t`` of sequence ``b``.
 
     Args:
         am_scores: Costs of the classes.

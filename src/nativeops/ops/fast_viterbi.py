@@ -30,8 +30,8 @@ def fast_viterbi(
 ) -> FastViterbi[Array]:
     """The best path of each sequence through its automaton.
 
-    It maximises ``Σ_t am_scores[t, b, class(edge)] - weights[edge]`` over all paths from the start
-    state to an end state, an edge in each frame.
+    ``max_path Σ_t am_scores[t, b, class(edge)] - weights[edge]``, over paths from the start state
+    to an end state, an edge in each frame.
 
     Args:
         am_scores: Scores of the classes: log-probabilities, or any other.

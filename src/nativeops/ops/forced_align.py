@@ -30,9 +30,8 @@ def forced_align(
 ) -> ForcedAlign[Array]:
     """The most probable CTC path of each sequence through its own targets.
 
-    A path says one label a frame: blanks, and the targets in their order, each for one frame or
-    more. Between two equal targets there is a blank. The best of all maximises
-    ``Σ_t log_probs[t, b, path[t]]``.
+    ``max_path Σ_t log_probs[t, b, path[t]]``. A path says one label a frame: blanks, and the
+    targets in their order, each for one frame or more. Between two equal targets there is a blank.
 
     Args:
         log_probs: Log-probability of each class in each frame; any other score does as well.
