@@ -43,7 +43,7 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     solution = op.check(described, ["cpu"] * len(arrays), attributes)
     define(op)
     mask = op.wanted(want)
-    outs = [None] * len(op.signature.outputs) if out is None else op.spread(out)
+    outs: list[Any] = [None] * len(op.signature.outputs) if out is None else op.spread(out)
     outputs = _outputs(op, solution, mask, outs)
     aside = [
         place

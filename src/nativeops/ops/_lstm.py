@@ -54,7 +54,8 @@ def backward(
     (output, cells, gates), (d_output, d_h_n, d_c_n) = kept, arriving
     (steps, batch, _), units = x.shape, w_hh.shape[0] // 4
     d_z, h_before = np.zeros((steps, batch, 4 * units), x.dtype), np.zeros_like(output)
-    d_h_0, d_c_0, d_p, d_w_hr = d_h_n.copy(), d_c_n.copy(), np.zeros((3, units), x.dtype), 0.0
+    d_h_0, d_c_0, d_p = d_h_n.copy(), d_c_n.copy(), np.zeros((3, units), x.dtype)
+    d_w_hr: Any = 0.0
     p_i, p_f, p_o = d_p * 0 if peepholes is None else peepholes.reshape(3, units)
     for b, t, before in _steps.backwards(steps, lengths, batch, reverse):
         first = before is None

@@ -226,13 +226,13 @@ def _advance(kind: Kind, w: Values, x: Any, h: Any, c: Any = None) -> list[Any]:
 
     linear, units = torch.nn.functional.linear, w["w_ih"].shape[0] // kind.gates
     if kind.gates == 3:
-        (x_r, x_z, x_n), cut = linear(x, w["w_ih"], w["b_ih"]).split(units, -1), 2 * units
-        y_r, y_z = linear(h, w["w_hh"][:cut], w["b_hh"][:cut]).split(units, -1)
+        (x_r, x_z, x_n), cut = linear(x, w["w_ih"], w["b_ih"]).chunk(3, -1), 2 * units
+        y_r, y_z = linear(h, w["w_hh"][:cut], w["b_hh"][:cut]).chunk(2, -1)
         r, z = torch.sigmoid(x_r + y_r), torch.sigmoid(x_z + y_z)
         n = torch.tanh(x_n + linear(r * h, w["w_hh"][cut:], w["b_hh"][cut:]))
         return [(1 - z) * n + z * h]
     sums = linear(x, w["w_ih"], w["b_ih"]) + linear(h, w["w_hh"], w["b_hh"])
-    (z_i, z_f, z_g, z_o), (p_i, p_f, p_o) = sums.split(units, -1), w["peepholes"].split(units)
+    (z_i, z_f, z_g, z_o), (p_i, p_f, p_o) = sums.chunk(4, -1), w["peepholes"].chunk(3)
     c, before = torch.sigmoid(z_f + p_f * c) * c, c
     c = c + torch.sigmoid(z_i + p_i * before) * torch.tanh(z_g)
     h = torch.sigmoid(z_o + p_o * c) * torch.tanh(c)
