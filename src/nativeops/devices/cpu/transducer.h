@@ -71,33 +71,45 @@ struct Row {
   int64_t blank, label;  // -1 where there is none
 };
 
+// A part of the row to where it belongs, past the caches if it streams.
+template <class T>
+void put_part(const Accum<T>* part, int64_t count, const Out<T, 1>& to, bool streams) {
+  if constexpr (std::is_same_v<Accum<T>, T>) {
+    constexpr int n = simd::kLanes<T>;
+    if (to.stride(0) == 1) {
+      const bool aligned = reinterpret_cast<uintptr_t>(to.data) % simd::kVectorBytes == 0;
+      int64_t k = 0;
+      for (; streams && aligned && k + n <= count; k += n) {
+        simd::stream(to.data + k, simd::load(part + k));
+      }
+      for (; k < count; k += n) simd::store(to.data + k, simd::load(part + k), count - k);
+      return;
+    }
+  }
+  for (int64_t k = 0; k < count; ++k) to(k) = T(part[k]);
+}
+
 // A part of the row at a time, so that all of it is complete when it goes past the caches.
 template <class T>
-void write_row(const T* logits, T* d_logits, int64_t classes, const Row<Accum<T>>& row,
+void write_row(const In<T, 1>& logits, const Out<T, 1>& d_logits, const Row<Accum<T>>& row,
                bool streams) {
   using A = Accum<T>;
   constexpr int n = simd::kLanes<A>, kPart = 8 * kRun;
   alignas(64) A part[kPart];
+  alignas(64) T near[kPart];
+  const bool apart = logits.stride(0) != 1;
   const auto scale = simd::broadcast(row.scale), shift = simd::broadcast(row.shift);
-  for (int64_t first = 0; first < classes; first += kPart) {
-    const int64_t count = min2<int64_t>(kPart, classes - first);
+  for (int64_t first = 0; first < logits.size(0); first += kPart) {
+    const int64_t count = min2<int64_t>(kPart, logits.size(0) - first);
+    for (int64_t k = 0; apart && k < count; ++k) near[k] = logits(first + k);
+    const T* from = apart ? near : logits.data + first;
     for (int64_t k = 0; k < count; k += n) {
-      const auto x = simd::load(logits + first + k, count - k);
-      simd::store(part + k, scale * simd::exp_negative(x - shift));
+      simd::store(part + k, scale * simd::exp_negative(simd::load(from + k, count - k) - shift));
     }
     if (row.blank >= first && row.blank < first + count) part[row.blank - first] = row.at_blank;
     if (row.label >= first && row.label < first + count) part[row.label - first] = row.at_label;
-    T* to = d_logits + first;
-    int64_t k = 0;
-    if constexpr (std::is_same_v<A, T>) {
-      const bool aligned = reinterpret_cast<uintptr_t>(to) % simd::kVectorBytes == 0;
-      for (; streams && aligned && k + n <= count; k += n) {
-        simd::stream(to + k, simd::load(part + k));
-      }
-      for (; k < count; k += n) simd::store(to + k, simd::load(part + k), count - k);
-    } else {
-      for (; k < count; ++k) to[k] = T(part[k]);
-    }
+    const int64_t step = d_logits.stride(0);
+    put_part<T>(part, count, {d_logits.data + first * step, {count}, {step}}, streams);
   }
 }
 
@@ -140,8 +152,7 @@ void gradient(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum
   const auto& logits = joint.logits;
   const auto& d_logits = flow.d_logits;
   const int64_t classes = logits.size(3);
-  const bool whole = logits.stride(3) == 1 && d_logits.stride(3) == 1 && classes > 0;
-  if (!whole || !flow.normalises || flow.clamp > 0) {
+  if (classes == 0 || !flow.normalises || flow.clamp > 0) {
     return transducer::gradient(dev, joint, cells, leaving, flow);
   }
   constexpr int64_t kCaches = int64_t{16} << 20;  // bytes; beyond, what is written goes past them
@@ -151,9 +162,9 @@ void gradient(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum
     const RunOfCells<A> of(joint, cells, leaving, d_cost, b, t, first, count);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t u = first + i;
-      T* to = &d_logits(b, t, u, 0);
+      const Out<T, 1> to = at(at(at(d_logits, b), t), u);
       if (of.passing[i] == 0) {
-        for (int64_t k = 0; k < classes; ++k) to[k] = T(A(0));
+        for (int64_t k = 0; k < classes; ++k) to(k) = T(A(0));
         continue;
       }
       const A sum = cells(b, int{transducer::kSum}, t, u);
@@ -163,7 +174,7 @@ void gradient(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum
                        of.at_label[i],
                        joint.blank(),
                        u < joint.labels(b) ? joint.label(b, u) : -1};
-      write_row(&logits(b, t, u, 0), to, classes, row, streams);
+      write_row<T>(at(at(at(logits, b), t), u), to, row, streams);
     }
     if (streams) simd::settle();
   };
