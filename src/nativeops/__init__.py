@@ -4,9 +4,8 @@
 from nativeops import frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
-from nativeops.layers.ctc import ctc_loss
-from nativeops.layers.decoding import ctc_beam_search
 from nativeops.layers.ctc import ctc_greedy_decode, ctc_loss
+from nativeops.layers.decoding import ctc_beam_search
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.layers.transducer import rnnt_loss
 from nativeops.library import get_num_threads, set_num_threads

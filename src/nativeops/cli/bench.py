@@ -37,8 +37,8 @@ def bench(
         str | None,
         typer.Argument(
             help="An op; a file NAME.py with NAME_bench.py beside it, or a folder of such; or "
-            "`overhead` of calls in all frameworks, `stack` of recurrent layers. Without it, all ops "
-            "of the package."
+            "`overhead` of calls in all frameworks, `stack` of recurrent layers. Without it, all "
+            "ops of the package."
         ),
     ] = None,
     sizes: Annotated[
