@@ -82,23 +82,21 @@ def check_out(case: "Case", first: Results) -> None:
     if "out" in case.given:
         return
     for step in (1, 2):
-        wholes = [_canaries(case, spec, expected.shape, step) for spec, expected in first]
-        outs = [inside for _, inside in wholes]
+        places = [_canaries(case, spec, expected.shape, step) for spec, expected in first]
+        outs = [out for _, _, out in places]
         given = case.op(**case.given, out=tuple(outs) if len(outs) > 1 else outs[0])
         given = given if case.op.result else (given,)
-        for made, out, (whole, _), (spec, expected) in zip(
-            given, outs, wholes, first, strict=False
-        ):
+        for made, (raw, inside, out), (spec, expected) in zip(given, places, first, strict=False):
             assert made is out, "`out` was given, but another array was returned"
             assert_same(out, expected, f"`{spec.name}` in a given `out`")
-            out[...] = np.frombuffer(bytes([CANARY] * out.itemsize), out.dtype)[0]
-            assert (np.ascontiguousarray(whole).reshape(-1).view(np.uint8) == CANARY).all(), (
-                f"something was written beside `{spec.name}`"
-            )
+            raw[inside] = CANARY
+            assert (raw == CANARY).all(), f"something was written beside `{spec.name}`"
 
 
-def _canaries(case: "Case", spec: Any, sizes: tuple[int, ...], step: int) -> tuple[Any, Any]:
-    """An array with gaps or without, and the elements in its middle."""
+def _canaries(case: "Case", spec: Any, sizes: tuple[int, ...], step: int) -> tuple[Any, Any, Any]:
+    """The bytes of an array with gaps or without, where its middle is, and that as numbers."""
     shape, dtype = tuple(step * size + 4 for size in sizes), numpy_dtype(case.dtype(spec))
-    whole = np.full((*shape, dtype.itemsize), CANARY, np.uint8).view(dtype)[..., 0]
-    return whole, whole[(slice(2, -2, step),) * len(sizes)] if sizes else whole
+    raw = np.full((*shape, dtype.itemsize), CANARY, np.uint8)
+    inside = (slice(2, -2, step),) * len(sizes) if sizes else ...
+    whole = raw.view(dtype)[..., 0]
+    return raw, inside, whole[inside] if sizes else whole
