@@ -40,8 +40,8 @@ def fast_baum_welch(
         weights: The cost of each edge; one of +∞ is no edge.
         start_end_states: The start state and the end state of each sequence.
         lengths: The number of frames of each sequence, from 0 to ``t``; ``t`` if left away.
-        end_states: Several end states: rows of sequences and states. Those of
-            ``start_end_states`` then do not count.
+        end_states: Several end states: rows of sequences and states. For the sequences that are
+            there, those of ``start_end_states`` do not count.
         end_weights: The cost of ending in each of them; 0 if left away.
 
     Returns: ``fwdbwd``, +∞ where no path has the class and beyond the end, and ``obs_scores``, the
