@@ -85,7 +85,7 @@ def example(random: Any, given: Any) -> dict[str, Any]:
 
 
 def with_paths(random: Any, given: Any) -> tuple[dict[str, Any], Any]:
-    """Automata that all have a path of any length, and lengths: 0 where there is no edge for one."""
+    """Automata with paths of any length, and lengths: 0 where there is no edge for one."""
     made, b, e = example(random, given), given["b"], given["e"]
     loops = np.arange(min(b, e if given["c"] else 0))
     made["edges"][:2, loops] = 4 * loops

@@ -29,7 +29,7 @@ def ctc(t: int, b: int, c: int, s: int, dtype: str = "float32"):
 
 
 def ends_of(given, b: int) -> dict[int, float]:
-    if "end_states" not in given:
+    if "end_states" not in given or b not in given["end_states"][0]:
         return {int(given["start_end_states"][1, b]): 0.0}
     sums: dict[int, float] = {}
     for q, s, w in zip(*given["end_states"], given["end_weights"], strict=True):
