@@ -13,8 +13,7 @@
 
 namespace nativeops {
 
-// What an op gets. `ends` has rows of sequences and states; without it the end states are those of
-// `start_end_states`, at no cost.
+// What an op gets. `end_states` has rows of sequences and states.
 template <class T>
 struct Automata {
   In<int32_t, 2> edges;             // (from, to, class, sequence), e
@@ -26,6 +25,17 @@ struct Automata {
 
   HOST_DEVICE int64_t size() const { return weights.size(0); }
   HOST_DEVICE int64_t batch() const { return start_end_states.size(1); }
+  HOST_DEVICE int64_t ends() const { return end_states ? end_states.size(1) : 0; }
+  HOST_DEVICE Accum<T> end_cost(int64_t i) const {
+    return end_weights ? Accum<T>(end_weights(i)) : Accum<T>(0);
+  }
+  // Whether `end_states` has some of a sequence; else its end is that of `start_end_states`.
+  HOST_DEVICE bool has_ends(int64_t b) const {
+    for (int64_t i = 0; i < ends(); ++i) {
+      if (end_states(0, i) == b) return true;
+    }
+    return false;
+  }
 };
 
 template <class T>
@@ -50,8 +60,8 @@ void check_automata(const Automata<T>& a, const char* scores) {
     check(a.start_end_states, "start_end_states", 0, b, INT32_MAX, "a state");
     check(a.start_end_states, "start_end_states", 1, b, INT32_MAX, "a state");
   }
-  for (int64_t i = 0; a.end_states && i < a.end_states.size(1); ++i) {
-    const bool dead = a.end_weights && Accum<T>(a.end_weights(i)) == highest<Accum<T>>();
+  for (int64_t i = 0; i < a.ends(); ++i) {
+    const bool dead = a.end_cost(i) == highest<Accum<T>>();
     if (dead || a.batch() == 0) continue;
     check(a.end_states, "end_states", 0, i, a.batch() - 1, "a sequence of the batch");
     check(a.end_states, "end_states", 1, i, INT32_MAX, "a state");
@@ -215,14 +225,14 @@ HOST_DEVICE void index_ends(const Automata<T>& a, const Graph<A>& g, int64_t b) 
   int32_t states = g.states();
   const Row<A> end = g.row(kEnd);
   for (int32_t s = 0; s < states; ++s) end.set(s, {A(0), Scale<A>::none});
-  if (!a.end_states) {
+  if (!a.has_ends(b)) {
     const int32_t s = g.find(kTableA, kStates, states, a.start_end_states(1, b), false);
     if (s >= 0) end.set(s, {A(1), 0});
   }
-  for (int64_t i = 0; a.end_states && i < a.end_states.size(1); ++i) {
+  for (int64_t i = 0; i < a.ends(); ++i) {
     if (a.end_states(0, i) != b) continue;
     const int32_t s = g.find(kTableA, kStates, states, a.end_states(1, i), false);
-    const A cost = a.end_weights ? A(a.end_weights(i)) : A(0);
+    const A cost = a.end_cost(i);
     const Scaled<A> more = scaled_exp(cost);
     if (!is_cost(cost)) g.list(kCount)[kSick] = 1;
     if (s < 0) continue;

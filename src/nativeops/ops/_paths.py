@@ -20,11 +20,11 @@ def select(
     The latter as a list of states and costs if only the `best` path is wanted, else summed up.
     """
     own = np.flatnonzero((edges[3] == b) & (weights < np.inf))
-    costs = np.zeros(0 if ends is None else ends.shape[1]) if end_weights is None else end_weights
-    if ends is None:
-        listed = [(int(start_end[1, b]), 0.0)]
-    else:
+    listed: list[tuple[int, float]] = []
+    if ends is not None:
+        costs = np.zeros(ends.shape[1]) if end_weights is None else end_weights
         listed = [(int(s), c) for q, s, c in zip(*ends, costs, strict=True) if q == b]
+    listed = listed or [(int(start_end[1, b]), 0.0)]
     finals: Any = listed
     if not best:
         finals = {}
@@ -63,7 +63,7 @@ def posteriors(
 
 
 def example(random: Any, given: Any) -> dict[str, Any]:
-    """Automata of at most four states each, some of whose edges and ends do not exist."""
+    """Automata of at most four states each, some of whose edges do not exist."""
     b, c, e, m = (given.get(name, 0) for name in "bcem")
     usable = b > 0 and c > 0
     sequence = random.integers(0, max(b, 1), e)
@@ -82,3 +82,18 @@ def example(random: Any, given: Any) -> dict[str, Any]:
         made["end_states"] = np.stack([ends, 4 * ends + random.integers(0, 4, m)]).astype(np.int32)
         made["end_weights"] = random.exponential(1.0, m)
     return made
+
+
+def with_paths(random: Any, given: Any) -> tuple[dict[str, Any], Any]:
+    """Automata with paths of any length, and lengths: 0 where there is no edge for one."""
+    made, b, e = example(random, given), given["b"], given["e"]
+    loops = np.arange(min(b, e if given["c"] else 0))
+    made["edges"][:2, loops] = 4 * loops
+    made["edges"][3, loops] = loops
+    made["weights"][loops] = random.exponential(1.0, len(loops))
+    made["start_end_states"][1] = made["start_end_states"][0]
+    if "end_states" in made:
+        made["end_states"][1] = 4 * made["end_states"][0]
+    lengths = random.integers(0, given["t"] + 1, b)
+    lengths[len(loops) :] = 0
+    return made, lengths.astype(np.int32)

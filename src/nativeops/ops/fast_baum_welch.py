@@ -40,8 +40,8 @@ def fast_baum_welch(
         weights: The cost of each edge; one of +∞ is no edge.
         start_end_states: The start state and the end state of each sequence.
         lengths: The number of frames of each sequence, from 0 to ``t``; ``t`` if left away.
-        end_states: Several end states: rows of sequences and states. Those of
-            ``start_end_states`` then do not count.
+        end_states: Several end states: rows of sequences and states. For the sequences that are
+            there, those of ``start_end_states`` do not count.
         end_weights: The cost of ending in each of them; 0 if left away.
 
     Returns: ``fwdbwd``, +∞ where no path has the class and beyond the end, and ``obs_scores``, the
@@ -49,7 +49,8 @@ def fast_baum_welch(
     NaN: or -∞, as a weight, or as the score of a class that its automaton has, makes all of a
         sequence NaN.
     Gradient: none; `fsa_loss` has it.
-    Cost: O(t·e) time; in memory 2·√t·(e + 3·b) numbers, or 2·t·(e + 3·b) where these are few.
+    Cost: O(t·e) time; (40 + 4·√t)·(e + 3·b) numbers of memory, or (40 + 2·t)·(e + 3·b) where these
+        are few.
     Same as: RETURNN's ``fast_baum_welch``, but for the cases above.
     Source: Baum et al. 1970, A maximization technique; Rabiner 1989, section III.
 

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """fast_baum_welch: what is true beyond agreeing with its reference (tests/test_matrix.py)."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -29,7 +33,7 @@ def ctc(t: int, b: int, c: int, s: int, dtype: str = "float32"):
 
 
 def ends_of(given, b: int) -> dict[int, float]:
-    if "end_states" not in given:
+    if "end_states" not in given or b not in given["end_states"][0]:
         return {int(given["start_end_states"][1, b]): 0.0}
     sums: dict[int, float] = {}
     for q, s, w in zip(*given["end_states"], given["end_weights"], strict=True):
@@ -257,3 +261,26 @@ def test_packed_sequences_that_share_frames_are_refused() -> None:
         fast_baum_welch_packed(seq_starts=starts, lengths=lengths, **given)
     with pytest.raises(RangeError, match=r"`lengths\[1\]` is 5, but must be from 0 to 4"):
         fast_baum_welch_packed(seq_starts=starts, lengths=lengths + 1, **given)
+
+
+# In a process of its own, since a maximum over the life of a process cannot be reset.
+PEAK = """
+import numpy as np, nativeops
+def peak():
+    return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM")) << 10
+t, s = 20000, 500
+costs = np.random.default_rng(0).exponential(1.0, (t, 1, 6)).astype("float32")
+fsa = nativeops.ctc_fsa(np.random.default_rng(0).integers(1, 6, (1, s)))
+nativeops.fast_baum_welch(costs[:9], *nativeops.ctc_fsa(np.ones((1, 2), int)))
+before = peak()
+found = nativeops.fast_baum_welch(costs, *fsa)
+print(peak() - before - sum(array.nbytes for array in found))
+"""
+
+
+@pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
+)
+def test_long_sequence_takes_no_more_memory_than_stated() -> None:
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 4 * (40 + 4 * 142) * (2505 + 3) + (6 << 20)

@@ -76,13 +76,11 @@ struct BestPath {
   KERNEL int32_t best_end(const double* last, double* total) const {
     int32_t where = -1, none = 0;
     *total = lowest<double>();
-    const int64_t ends = automata.end_states ? automata.end_states.size(1) : 1;
-    for (int64_t i = 0; i < ends; ++i) {
-      if (automata.end_states && automata.end_states(0, i) != b) continue;
-      const bool weighted = automata.end_states && automata.end_weights;
-      const double cost = weighted ? double(A(automata.end_weights(i))) : 0.0;
-      const int32_t state =
-          automata.end_states ? automata.end_states(1, i) : automata.start_end_states(1, b);
+    const bool own = automata.has_ends(b);
+    for (int64_t i = 0; i < (own ? automata.ends() : 1); ++i) {
+      if (own && automata.end_states(0, i) != b) continue;
+      const double cost = own ? double(automata.end_cost(i)) : 0.0;
+      const int32_t state = own ? automata.end_states(1, i) : automata.start_end_states(1, b);
       const int32_t s = graph.find(kTableA, kStates, none, state, false);
       if (s < 0 || !(last[s] - cost > *total)) continue;
       *total = last[s] - cost;

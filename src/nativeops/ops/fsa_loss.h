@@ -99,10 +99,10 @@ struct LossGrad {
     const LossGrad self = *this;
     team.each(0, d_end_weights ? d_end_weights.size(0) : 0, [=](int64_t i) {
       const Automata<T>& a = self.automata;
-      if (!a.end_states || a.end_states(0, i) != b) return;
+      if (i >= a.ends() || a.end_states(0, i) != b) return;
       int32_t none = 0;
       const int32_t s = g.find(kTableA, kStates, none, a.end_states(1, i), false);
-      const Scaled<A> cost = scaled_exp(A(a.end_weights(i)));
+      const Scaled<A> cost = scaled_exp(a.end_cost(i));
       if (s >= 0) self.d_end_weights(i) = T(A(self.d_out(b)) * share(last[s] * cost, sum));
     });
     team.sync();

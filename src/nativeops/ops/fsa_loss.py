@@ -115,20 +115,21 @@ def fsa_loss_grad(
     """
     (steps, batch, _), automata = logits.shape, (edges, weights, start_end_states)
     d_logits, d_weights = np.zeros(logits.shape), np.zeros(weights.shape)
-    d_ends = np.zeros(0 if end_weights is None else len(end_weights))
+    ends = np.zeros((2, 0), int) if end_states is None else end_states
+    costs = np.zeros(ends.shape[1]) if end_weights is None else end_weights
+    d_ends = np.zeros(len(costs))
     for b in range(batch):
         n = steps if lengths is None else int(lengths[b])
         scores = _costs(logits[:n, b], normalized)
-        costs, total, taken = _paths.posteriors(scores, b, *automata, end_states, end_weights)
+        through, total, taken = _paths.posteriors(scores, b, *automata, end_states, end_weights)
         if np.isposinf(total):
             continue
         own = 0 if normalized else np.exp(-scores)
-        d_logits[:n, b] = d_out[b] * (own - np.exp(-costs))
+        d_logits[:n, b] = d_out[b] * (own - np.exp(-through))
         d_weights += d_out[b] * taken
-        for i in [] if end_states is None else np.flatnonzero(end_states[0] == b)[: len(d_ends)]:
-            alone = (end_states[:, [i]], end_weights[[i]])
-            through = _paths.posteriors(scores, b, *automata, *alone)[1]
-            d_ends[i] = d_out[b] * np.exp(total - through)
+        for i in np.flatnonzero(ends[0] == b):
+            alone = _paths.posteriors(scores, b, *automata, ends[:, [i]], costs[[i]])[1]
+            d_ends[i] = d_out[b] * np.exp(total - alone)
     return FsaLossGrad(d_logits, d_weights, d_ends)
 
 
@@ -146,12 +147,14 @@ def _(  # type: ignore[no-untyped-def]
 @fsa_loss.example
 def _(random, given):  # type: ignore[no-untyped-def]
     t, b, c = (given[name] for name in "tbc")
-    lengths = random.integers(0, t + 1, b).astype(np.int32)
-    scores = random.standard_normal((t, b, c))
-    return {"logits": scores, "lengths": lengths, **_paths.example(random, given)}
+    made, lengths = _paths.with_paths(random, given)
+    # Differences of an infinite loss are no slopes: where lengths are left away some have no path.
+    finite = {"zero_infinity": True}
+    return {"logits": random.standard_normal((t, b, c)), "lengths": lengths, **made, **finite}
 
 
 @fsa_loss_grad.example
 def _(random, given):  # type: ignore[no-untyped-def]
-    made = fsa_loss.make_example(random, given)
+    made = dict(fsa_loss.make_example(random, given))
+    del made["zero_infinity"]
     return {**made, "d_out": random.standard_normal(given["b"])}

@@ -58,6 +58,7 @@ def test_gradients_are_those_of_the_sum_over_all_paths(level: str) -> None:
         for q, s, w in zip(*made["end_states"], made["end_weights"], strict=True):
             ends |= {int(s): ends.get(int(s), 0) + np.exp(-w)} if q == b else {}
         ends = {s: -np.log(share) for s, share in ends.items()}
+        assert ends, "a sequence has no end states of its own"
         start = int(made["start_end_states"][0, b])
         automaton = made["edges"], made["weights"], start, ends
         total, posterior, taken, _ = enumerated(-logits[:, b], b, *automaton)
