@@ -64,16 +64,15 @@ def ctc_beam_search(
     array([-1,  2,  1], dtype=int32)
     """
     steps, batch = logits.shape[:2]
-    options = {
+    options: dict[str, Any] = {
         "beam_width": beam_width, "n_best": n_best, "blank": blank, "normalized": normalized,
         "token_threshold": token_threshold, "insertion_bonus": insertion_bonus,
     }  # fmt: skip
-    if isinstance(lengths, (list, tuple)):
-        lengths = like(logits, lengths, "int32")
+    own: Any = None if lengths is None else like(logits, lengths, "int32")
     if scorer is None:
-        return ctc_prefixes(logits, lengths, **options)
+        return ctc_prefixes(logits, own, **options)
     x = _on_host(logits)
-    frames = np.full(batch, steps, np.int32) if lengths is None else _on_host(lengths)
+    frames = np.full(batch, steps, np.int32) if own is None else _on_host(own)
     # What is wrong, in the op's own words: from no frames, and from no classes.
     ctc_prefixes(x[:0], **options)
     ctc_prefixes(x[:, :, :0], frames, **options)

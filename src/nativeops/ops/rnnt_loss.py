@@ -72,8 +72,8 @@ def rnnt_costs(
     array([2.7726])
     """
     sizes, rows = _rows(logits, targets, logit_lengths, target_lengths)
-    costs = np.zeros(len(rows[0]), logits.dtype)
-    lattice = np.zeros((len(costs), PLANES, *logits.shape[-3:-1]), logits.dtype)
+    costs: Any = np.zeros(len(rows[0]), logits.dtype)
+    lattice: Any = np.zeros((len(costs), PLANES, *logits.shape[-3:-1]), logits.dtype)
     for b, (x, y, frames, labels) in enumerate(zip(*rows, strict=True)):
         cell = lattice[b]
         cell[:] = _planes(x, y[:labels], blank, fused_log_softmax)
@@ -185,7 +185,7 @@ def rnnt_costs_grad(
     array([ 0.5, -0.5])
     """
     sizes, rows = _rows(logits, targets, logit_lengths, target_lengths, d_costs)
-    d_logits = np.zeros(rows[0].shape, logits.dtype)
+    d_logits: Any = np.zeros(rows[0].shape, logits.dtype)
     for b, (x, y, frames, labels, d_cost) in enumerate(zip(*rows, strict=True)):
         planes = _planes(x, y[:labels], blank, fused_log_softmax)[:, :frames, : labels + 1]
         by_blank, by_label = _leaving(planes, topology != "rnnt")
