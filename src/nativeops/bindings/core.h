@@ -122,10 +122,6 @@ int selected_level();
 int machine_level();
 extern const char* const kLevels[4];
 const NativeopsServices* services();
-// Asks for huge pages where much is about to be written for the first time. Fresh memory is zeroed
-// page by page: with pages of 4 KB that took a fifth of the time of a result of 64 MB. NumPy asks
-// for its own arrays; PyTorch, XLA and TensorFlow do not.
-void expect_writes(void* memory, size_t bytes);
 // The loaded library of the instruction set in use; null if there is none.
 const NativeopsLibrary* selected_library();
 

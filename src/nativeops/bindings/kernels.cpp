@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Libraries of compiled kernels: loading them, and which kernel an op uses.
 #include <dlfcn.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include <mutex>
 
 #include "nativeops/bindings/core.h"
+#include "nativeops/bindings/memory.h"
 #include "nativeops/devices/cpu/features.h"
 #include "nativeops/devices/cpu/pool.h"
 
@@ -77,27 +77,11 @@ void choose_all() {
   for (int id = 0; id < op_count(); ++id) choose(op_at(id).name);
 }
 
-void* allocate(size_t bytes) {
-  void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-  if (memory != nullptr) expect_writes(memory, bytes);
-  return memory;
-}
-
 }  // namespace
-
-void expect_writes(void* memory, size_t bytes) {
-  constexpr size_t kLarge = size_t{4} << 20;
-  constexpr uintptr_t kPage = 4096;
-  if (bytes < kLarge) return;
-  const auto first = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t start = (first + kPage - 1) / kPage * kPage;
-  const uintptr_t end = (first + bytes) / kPage * kPage;
-  madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);  // advice: may be refused
-}
 
 const NativeopsServices* services() {
   static const NativeopsServices table = {sizeof(NativeopsServices), cpu::parallel,
-                                          cpu::num_threads, allocate, std::free};
+                                          cpu::num_threads, allocate, release};
   return &table;
 }
 

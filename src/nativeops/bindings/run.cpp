@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nativeops/bindings/core.h"
+#include "nativeops/bindings/memory.h"
 #include "nativeops/devices/cpu/floating.h"
 
 namespace nativeops::core {

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "nativeops/bindings/memory.h"
 #include "nativeops/devices/cpu/floating.h"
 #include "nativeops/devices/cpu/pool.h"
 
@@ -41,12 +42,15 @@ struct Shims {
   int32_t (*device_type_cpu)();
   int32_t (*device_type_cuda)();
   int32_t cpu, cuda;  // what these two return
-  // Optional: newer PyTorch wants the ABI version with a registration, and lends its threads;
-  // streams need CUDA.
+  // Optional: newer PyTorch wants the ABI version with a registration, lends its threads and takes
+  // memory of ours; streams need CUDA.
   Error (*library_impl_versioned)(Library, const char*, BoxedKernel, uint64_t);
   Error (*get_current_cuda_stream)(int32_t, void**);
   Error (*parallel_for)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*);
   Error (*get_num_threads)(uint32_t*);
+  Error (*from_blob)(void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t,
+                     int32_t, Tensor*, int32_t, const uint8_t*, int64_t, void (*)(void*, void*),
+                     void*);
   int32_t dtypes[core::kDtypeCount];
 } shims;
 
@@ -141,6 +145,22 @@ void describe_inputs(const core::Op& op, const Call& call, Described& described)
   }
 }
 
+// A large tensor for the gradient alone, in memory that the next call will find ready. Null if
+// PyTorch takes no memory of ours, or there is none.
+Tensor make_kept(const NativeopsTensor& out, size_t bytes, int dtype) {
+  constexpr size_t kLarge = size_t{4} << 20;
+  if (!shims.from_blob || out.device_type != kNativeopsCpu || bytes < kLarge) return nullptr;
+  void* memory = core::allocate(bytes);
+  if (!memory) return nullptr;
+  Tensor tensor;
+  const auto release = [](void* data, void*) { core::release(data); };
+  if (!shims.from_blob(memory, out.ndim, out.shape, out.strides, 0, shims.dtypes[dtype], shims.cpu,
+                       -1, &tensor, 0, nullptr, 0, release, nullptr))
+    return tensor;
+  core::release(memory);
+  return nullptr;
+}
+
 // A new tensor on the inputs' device.
 void make_output(const core::Op& op, const core::Solution& solution, int i, Call& call,
                  Described& described) {
@@ -158,10 +178,14 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, Call
   if (!wanted && !call.fill) return call.outputs.add(nullptr);
   const int64_t nothing[1] = {0}, one[1] = {1};
   const int32_t device = first.device_type == kNativeopsCuda ? shims.cuda : shims.cpu;
-  Tensor tensor;
-  const Error error = shims.empty_strided(wanted ? out.ndim : 1, wanted ? out.shape : nothing,
-                                          wanted ? strides : one, shims.dtypes[solution.dtype[i]],
-                                          device, first.device_id, &tensor);
+  const bool kept = wanted && !(op.always >> i & 1);
+  Tensor tensor =
+      kept ? make_kept(out, static_cast<size_t>(solution.bytes[i]), solution.dtype[i]) : nullptr;
+  const Error error =
+      tensor ? 0
+             : shims.empty_strided(wanted ? out.ndim : 1, wanted ? out.shape : nothing,
+                                   wanted ? strides : one, shims.dtypes[solution.dtype[i]], device,
+                                   first.device_id, &tensor);
   if (error)
     throw std::runtime_error(op.name + ": there is no memory for a result of " +
                              std::to_string(solution.bytes[i]) + " bytes");
@@ -289,6 +313,7 @@ const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
   look_up(cpu, "torch_library_impl", shims.library_impl_versioned);
   look_up(cpu, "torch_parallel_for", shims.parallel_for);
   look_up(cpu, "torch_get_num_threads", shims.get_num_threads);
+  look_up(cpu, "torch_from_blob", shims.from_blob);
   cpu::forked();  // from here on it is noticed
   if (void* cuda = *libtorch_cuda ? dlopen(libtorch_cuda, RTLD_NOW | RTLD_NOLOAD) : nullptr)
     look_up(cuda, "aoti_torch_get_current_cuda_stream", shims.get_current_cuda_stream);

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nativeops import pairwise_l1, pairwise_lp
+from nativeops import lstm_layer, pairwise_l1, pairwise_lp
 from nativeops.frameworks import load
 from nativeops.library import extension
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
@@ -251,3 +251,17 @@ torch.testing.assert_close(many[:, 0], composed(x.detach(), y))
 def test_another_pytorch_takes_the_dispatcher_with_the_same_results(missing):
     code = WITHOUT.format(missing=MISSING[missing])
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)
+
+
+def test_what_is_kept_for_the_gradient_lies_in_memory_that_is_lent_again():
+    layer = torch.nn.LSTM(64, 256)
+    x = torch.randn(64, 32, 64, requires_grad=True)
+
+    def kept() -> set[int]:
+        output = lstm_layer(x, *layer.parameters()).output
+        tensors = output.grad_fn.saved_tensors  # type: ignore[union-attr]
+        output.sum().backward()
+        return {t.data_ptr() for t in tensors if t is not None and t.nbytes >= 4 << 20}
+
+    assert len(kept()) == 1  # the gates, 8 MB
+    assert kept() == kept()

@@ -91,13 +91,7 @@ class Backward {
                });
     finish_bias();
     if (to_.x) input_grad();
-    WeightGrad<T, Of> weights(dev_, parts_.data(), row_size(), seq_.frames());
-    if (to_.w_ih) {
-      weights.run(to_.w_ih, Cell::kInputPart, units_, [&](auto... place) { copy_input(place...); });
-    }
-    if (to_.w_hh) {
-      weights.run(to_.w_hh, Cell::kStatePart, units_, [&](auto... place) { copy_state(place...); });
-    }
+    weight_grads();
   }
 
  private:
@@ -286,6 +280,17 @@ class Backward {
     };
     store(to_.b_ih, Cell::kInputPart);
     store(to_.b_hh, Cell::kStatePart);
+  }
+
+  void weight_grads() {
+    if (!to_.w_ih && !to_.w_hh) return;
+    WeightGrad<T, Of> weights(dev_, parts_.data(), row_size(), seq_.frames());
+    if (to_.w_ih) weights.add(to_.w_ih, Cell::kInputPart, units_);
+    if (to_.w_hh) weights.add(to_.w_hh, Cell::kStatePart, units_);
+    weights.run([&](int i, auto... place) {
+      const bool input = i == 0 && to_.w_ih;
+      (this->*(input ? &Backward::copy_input : &Backward::copy_state))(place...);
+    });
   }
 
   // d_x = d_gates · W_ih; 0 beyond the end of a sequence

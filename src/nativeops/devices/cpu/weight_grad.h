@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of a weight matrix: the product of the gates' gradients with what the weights were
-// multiplied with, summed over all frames of all sequences. Both are packed for a block of frames,
-// then each thread computes its part of the result.
+// The gradients of weight matrices: the products of the gates' gradients with what the weights were
+// multiplied with, summed over all frames of all sequences. All are packed for a block of frames,
+// the gates' gradients once for both matrices; then each thread computes its part of the results.
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "nativeops/devices/cpu/panels.h"
 #include "nativeops/devices/cpu/phases.h"
@@ -30,38 +32,62 @@ class WeightGrad {
         stride_(round_up(depth_, n) + n),
         rows_(dev.workspace<A>(row_size * stride_)) {}
 
-  // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]·units + u] · right[frame][c], where
-  // copy(frame, first, count, to) gives columns [first, first + count) of right[frame].
-  template <class Copy>
-  void run(Out<T, 2> to, const int* part, int64_t units, Copy&& copy) {
-    const Split split(ceil_div(to.size(1), n), kWidest, dev_.num_threads());
-    const int64_t chunks = ceil_div(to.size(0), kRows), items = split.panels * chunks;
-    auto right = dev_.template workspace<A>(split.vectors * n * depth_);
+  // Adds a matrix to those that `run` computes:
+  // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]·units + u] · right[frame][c]
+  void add(Out<T, 2> to, const int* part, int64_t units) {
     const bool direct = std::is_same_v<A, T> && to.stride(1) == 1;
+    const Split split(ceil_div(to.size(1), n), kWidest, dev_.num_threads());
     auto memory = dev_.template workspace<A>(direct ? 0 : to.count());
     const View<A, 2> result = direct ? View<A, 2>{reinterpret_cast<A*>(to.data),
                                                   {to.size(0), to.size(1)},
                                                   {to.stride(0), to.stride(1)}}
                                      : dense(memory.data(), to.size(0), to.size(1));
+    targets_.push_back({to, part, units, split, ceil_div(to.size(0), kRows), direct, result,
+                        std::move(memory), dev_.template workspace<A>(split.vectors * n * depth_)});
+  }
+
+  // copy(i, frame, first, count, to) gives columns [first, first + count) of right[frame] of the
+  // i-th matrix.
+  template <class Copy>
+  void run(Copy&& copy) {
+    int64_t items = 0, steps = 0;
+    for (const Target& target : targets_) {
+      items += target.items();
+      steps += frames_ * target.split.vectors * target.to.size(0);
+    }
     const int64_t blocks = std::max<int64_t>(1, ceil_div(frames_, kFrames));
-    run_phases(dev_, 2 * blocks, items, frames_ * split.vectors * to.size(0),
-               [&](int64_t, int64_t phase, int64_t item) {
-                 const int64_t start = phase / 2 * kFrames,
-                               count = std::min(kFrames, frames_ - start);
-                 if (phase % 2 == 1)
-                   return multiply_part(split, chunks, item, part, units, count, start == 0,
-                                        right.data(), result);
-                 pack_left(item, items, start, count);
-                 if (item < split.panels)
-                   pack_right(split, item, start, count, to.size(1), right.data(), copy);
-               });
-    if (direct) return;
-    for (int64_t i = 0; i < to.size(0); ++i) {
-      for (int64_t j = 0; j < to.size(1); ++j) to(i, j) = T(result(i, j));
+    run_phases(dev_, 2 * blocks, items, steps, [&](int64_t, int64_t phase, int64_t item) {
+      const int64_t start = phase / 2 * kFrames, count = std::min(kFrames, frames_ - start);
+      const bool packs = phase % 2 == 0;
+      if (packs) pack_left(item, items, start, count);
+      for (size_t i = 0; i < targets_.size() && item >= 0; item -= targets_[i++].items()) {
+        Target& target = targets_[i];
+        if (packs && item < target.split.panels)
+          pack_right(target, item, start, count,
+                     [&](auto... place) { copy(static_cast<int>(i), place...); });
+        if (!packs && item < target.items()) multiply_part(target, item, count, start == 0);
+      }
+    });
+    for (const Target& target : targets_) {
+      for (int64_t i = 0; i < (target.direct ? 0 : target.to.size(0)); ++i) {
+        for (int64_t j = 0; j < target.to.size(1); ++j) target.to(i, j) = T(target.result(i, j));
+      }
     }
   }
 
  private:
+  struct Target {
+    Out<T, 2> to;
+    const int* part;
+    int64_t units;
+    Split split;
+    int64_t chunks;  // of rows
+    bool direct;     // result is `to` itself
+    View<A, 2> result;
+    Workspace<A> memory, right;
+    int64_t items() const { return split.panels * chunks; }
+  };
+
   // Transposed: a row for each gradient, with its frames side by side.
   void pack_left(int64_t item, int64_t items, int64_t start, int64_t count) {
     const int64_t vectors = ceil_div(row_size_, n);
@@ -98,11 +124,11 @@ class WeightGrad {
   }
 
   template <class Copy>
-  void pack_right(const Split& split, int64_t panel, int64_t start, int64_t count, int64_t columns,
-                  A* right, Copy&& copy) {
+  void pack_right(const Target& target, int64_t panel, int64_t start, int64_t count, Copy&& copy) {
+    const Split& split = target.split;
     const int64_t width = split.count(panel) * n, first = split.first(panel) * n;
-    const int64_t inside = std::min(width, columns - first);
-    A* to = right + first * depth_;
+    const int64_t inside = std::min(width, target.to.size(1) - first);
+    A* to = target.right.data() + first * depth_;
     for (int64_t k = 0; k < count; k += Of::kPerWord, to += width) {
       copy(start + k, first, inside, to);
       if constexpr (Of::kPerWord == 2) {
@@ -114,16 +140,17 @@ class WeightGrad {
     }
   }
 
-  void multiply_part(const Split& split, int64_t chunks, int64_t item, const int* part,
-                     int64_t units, int64_t count, bool fresh, const A* right, View<A, 2> to) {
-    const int64_t panel = item / chunks, first = item % chunks * kRows,
+  void multiply_part(const Target& target, int64_t item, int64_t count, bool fresh) {
+    const Split& split = target.split;
+    const int64_t panel = item / target.chunks, first = item % target.chunks * kRows,
                   first_column = split.first(panel) * n;
+    const View<A, 2>& to = target.result;
     const int64_t height = std::min(kRows, to.size(0) - first), width = split.count(panel) * n;
     const int64_t inside = std::min(width, to.size(1) - first_column);
     const A* rows[kRows];
     for (int64_t i = 0; i < height; ++i) {
-      const int64_t gate = (first + i) / units, unit = (first + i) % units;
-      rows[i] = rows_.data() + (part[gate] * units + unit) * stride_;
+      const int64_t gate = (first + i) / target.units, unit = (first + i) % target.units;
+      rows[i] = rows_.data() + (target.part[gate] * target.units + unit) * stride_;
     }
     alignas(64) A zeros[kWidest * n] = {};
     alignas(64) A sums[kTallest * kWidest * n];
@@ -131,7 +158,7 @@ class WeightGrad {
     for (int64_t i = 0; i < height; i += kStep) {
       const int64_t some = std::min(kStep, height - i);
       multiply<Of>(split.count(panel), rows + i, some, 0, ceil_div(count, Of::kPerWord),
-                   right + first_column * depth_, zeros, 0, sums, width);
+                   target.right.data() + first_column * depth_, zeros, 0, sums, width);
       for (int64_t r = 0; r < some; ++r) {
         A* row = &to(first + i + r, first_column);
         for (int64_t c = 0; c < inside; c += n) {
@@ -146,6 +173,7 @@ class WeightGrad {
   const Part* parts_;
   const int64_t row_size_, frames_, depth_, stride_;
   const Workspace<A> rows_;
+  std::vector<Target> targets_;
 };
 
 }  // namespace nativeops::tuned

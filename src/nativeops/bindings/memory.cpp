@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nativeops/bindings/memory.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <list>
+#include <mutex>
+#include <unordered_map>
+
+namespace nativeops::core {
+namespace {
+
+constexpr size_t kPage = 4096, kHuge = size_t{2} << 20;
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t kWorthKeeping = SIZE_MAX;  // it would not notice who uses memory given back
+#else
+constexpr size_t kWorthKeeping = size_t{256} << 10;
+#endif
+constexpr size_t kLarge = size_t{4} << 20;  // from here on in huge pages
+constexpr size_t kKept = size_t{512} << 20;
+
+size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+// Blocks that were given back, the last one first. The kernel may take the pages of large ones
+// whenever it is short of memory (MADV_FREE).
+class Cache {
+ public:
+  void* take(size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    auto best = free_.end();
+    for (auto block = free_.begin(); block != free_.end(); ++block) {
+      const bool fits = block->bytes >= bytes && block->bytes <= bytes + bytes / 4;
+      if (fits && (best == free_.end() || block->bytes < best->bytes)) best = block;
+    }
+    if (best == free_.end()) return nullptr;
+    void* memory = best->memory;
+    kept_ -= best->bytes;
+    lent_[memory] = best->bytes;
+    free_.erase(best);
+    return memory;
+  }
+  void lend(void* memory, size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    lent_[memory] = bytes;
+  }
+  // False if it is no block that was lent.
+  bool give_back(void* memory) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto found = lent_.find(memory);
+    if (found == lent_.end()) return false;
+    if (found->second >= kLarge) madvise(memory, found->second, MADV_FREE);
+    free_.push_front({memory, found->second});
+    kept_ += found->second;
+    lent_.erase(found);
+    while (kept_ > kKept) drop_last();
+    return true;
+  }
+  void drop_all() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    while (!free_.empty()) drop_last();
+  }
+
+  std::mutex mutex;
+
+ private:
+  struct Block {
+    void* memory;
+    size_t bytes;
+  };
+  void drop_last() {
+    kept_ -= free_.back().bytes;
+    std::free(free_.back().memory);
+    free_.pop_back();
+  }
+
+  std::list<Block> free_;
+  std::unordered_map<void*, size_t> lent_;
+  size_t kept_ = 0;
+};
+
+// Never destroyed: threads may give back while the process ends. A forked child must not find it
+// locked by a thread that only its parent has.
+Cache& cache() {
+  static Cache* const only = [] {
+    auto* made = new Cache;
+    pthread_atfork([] { cache().mutex.lock(); }, [] { cache().mutex.unlock(); },
+                   [] { cache().mutex.unlock(); });
+    return made;
+  }();
+  return *only;
+}
+
+}  // namespace
+
+void* allocate(size_t bytes) {
+  if (bytes > SIZE_MAX / 2) return nullptr;
+  if (bytes < kWorthKeeping) return std::aligned_alloc(64, round_up(bytes, 64));
+  const size_t size = round_up(bytes, bytes < kLarge ? kPage : kHuge);
+  if (void* memory = cache().take(size)) return memory;
+  const auto fresh = [&] { return std::aligned_alloc(bytes < kLarge ? kPage : kHuge, size); };
+  void* memory = fresh();
+  if (memory == nullptr) cache().drop_all(), memory = fresh();
+  if (memory == nullptr) return nullptr;
+  expect_writes(memory, size);
+  cache().lend(memory, size);
+  return memory;
+}
+
+void release(void* memory) {
+  const bool perhaps_kept = reinterpret_cast<uintptr_t>(memory) % kPage == 0;
+  if (!perhaps_kept || !cache().give_back(memory)) std::free(memory);
+}
+
+void expect_writes(void* memory, size_t bytes) {
+  if (bytes < kLarge) return;
+  const auto first = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t start = round_up(first, kPage), end = (first + bytes) / kPage * kPage;
+  madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);  // advice: may be refused
+}
+
+}  // namespace nativeops::core

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that is lent again; run under ThreadSanitizer by test_memory.py, too.
+#include "nativeops/bindings/memory.h"
+
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+using nativeops::core::allocate;
+using nativeops::core::release;
+
+namespace {
+
+constexpr size_t kMega = size_t{1} << 20;
+
+void expect(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "not true: %s\n", what);
+  std::exit(1);
+}
+
+void blocks_are_lent_again() {
+  for (const size_t bytes : {kMega, 8 * kMega, 40 * kMega + 1}) {
+    void* first = allocate(bytes);
+    std::memset(first, 1, bytes);
+    release(first);
+    void* again = allocate(bytes - bytes / 10);
+    expect(again == first, "a block is lent again for nearly as much");
+    void* other = allocate(bytes);
+    expect(other != first, "nobody gets a block that is lent");
+    release(other);
+    release(again);
+    void* little = allocate(bytes / 2);
+    expect(little != first && little != other, "a block is not lent for much less");
+    release(little);
+  }
+}
+
+void every_block_is_aligned() {
+  for (const size_t bytes : {size_t{1}, size_t{1000}, kMega / 3, 5 * kMega, 33 * kMega}) {
+    void* memory = allocate(bytes);
+    expect(reinterpret_cast<uintptr_t>(memory) % 64 == 0, "blocks begin at a line of the caches");
+    std::memset(memory, 2, bytes);
+    release(memory);
+  }
+}
+
+void what_is_kept_is_bounded() {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 12; ++i) blocks.push_back(allocate(64 * kMega));  // never written
+  for (void* block : blocks) release(block);
+  expect(mallinfo2().hblkhd <= 600 * kMega, "no more than 512 MB is kept");
+}
+
+void too_much_is_null() { expect(allocate(SIZE_MAX - 10) == nullptr, "too much is null"); }
+
+void lend_and_write(int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    const size_t bytes = kMega / 2 + (i % 3) * kMega;
+    auto* memory = static_cast<char*>(allocate(bytes));
+    memory[0] = memory[bytes - 1] = static_cast<char>(i);
+    release(memory);
+  }
+}
+
+void many_threads_at_once() {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) threads.emplace_back(lend_and_write, 300);
+  for (auto& thread : threads) thread.join();
+}
+
+void a_child_is_not_locked_out() {
+  std::atomic<bool> done{false};
+  std::thread busy([&] {
+    while (!done) lend_and_write(10);
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // ends a child that waits for a thread that it does not have
+      lend_and_write(3);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a forked child can allocate");
+  }
+  done = true;
+  busy.join();
+}
+
+}  // namespace
+
+int main(int argc, char**) {
+  blocks_are_lent_again();
+  every_block_is_aligned();
+  too_much_is_null();
+  many_threads_at_once();
+  if (argc > 1) {  // not under ThreadSanitizer, which has its own allocator, and follows no fork
+    what_is_kept_is_bounded();
+    a_child_is_not_locked_out();
+  }
+  std::puts("all is true");
+}
