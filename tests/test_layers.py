@@ -24,6 +24,7 @@ LAYERS = [
     ["checking", "shipping"],
     ["bench", "testing"],
     ["nativeops"],
+    ["automata", "compat"],
     ["layers", "ops"],
     ["declare", "document", "glue", "build", "cache", "compilers", "complaints", "user_ops"],
     ["frameworks.numpy", "frameworks.torch", "frameworks.jax", "frameworks.tensorflow"],

@@ -7,7 +7,12 @@ from nativeops.layers.accelerate import accelerate
 from nativeops.layers.ctc import ctc_loss
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.library import get_num_threads, set_num_threads
+from nativeops.ops.ctc_fsa import ctc_fsa, ctc_fsa_packed
 from nativeops.ops.dropout import dropout
+from nativeops.ops.fast_baum_welch import fast_baum_welch, fast_baum_welch_packed
+from nativeops.ops.fast_viterbi import fast_viterbi
+from nativeops.ops.forced_align import forced_align
+from nativeops.ops.fsa_loss import fsa_loss
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.pairwise_l1 import pairwise_l1
@@ -18,7 +23,14 @@ __all__ = [
     "NativeOpsError",
     "accelerate",
     "ctc_loss",
+    "ctc_fsa",
+    "ctc_fsa_packed",
     "dropout",
+    "fast_baum_welch",
+    "fast_baum_welch_packed",
+    "fast_viterbi",
+    "forced_align",
+    "fsa_loss",
     "get_num_threads",
     "gru",
     "gru_layer",

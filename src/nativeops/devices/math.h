@@ -51,6 +51,7 @@ struct Extreme {
   static constexpr T most = Limits::max();
   static constexpr T highest = Limits::has_infinity ? Limits::infinity() : most;
   static constexpr T lowest = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  static constexpr T nan = Limits::quiet_NaN();
 };
 
 // What any number beats in max2 and min2: the infinities, or the extreme integers.
@@ -61,6 +62,10 @@ NATIVEOPS_INLINE T lowest() {
 template <class T>
 NATIVEOPS_INLINE T highest() {
   return Extreme<T>::highest;
+}
+template <class T>
+NATIVEOPS_INLINE T not_a_number() {
+  return Extreme<T>::nan;
 }
 template <class T>
 NATIVEOPS_INLINE bool is_finite(T v) {

@@ -214,6 +214,11 @@ inline void store_first(double* to, Vec<double> a, int64_t count) {
 
 using Truth = __m512i;  // of a comparison: all bits of a lane, or none
 inline bool all_true(Truth truth) { return _mm512_movepi8_mask(truth) == ~__mmask64{0}; }
+// A bit for each lane.
+template <class T>
+uint32_t lanes_of(Truth truth) {
+  return sizeof(T) == 4 ? _mm512_movepi32_mask(truth) : _mm512_movepi64_mask(truth);
+}
 
 #else
 
@@ -299,6 +304,13 @@ inline void store_first(double* to, Vec<double> a, int64_t count) {
 
 using Truth = __m256i;  // of a comparison: all bits of a lane, or none
 inline bool all_true(Truth truth) { return _mm256_movemask_epi8(truth) == -1; }
+// A bit for each lane.
+template <class T>
+uint32_t lanes_of(Truth truth) {
+  const int lanes = sizeof(T) == 4 ? _mm256_movemask_ps(_mm256_castsi256_ps(truth))
+                                   : _mm256_movemask_pd(_mm256_castsi256_pd(truth));
+  return static_cast<uint32_t>(lanes);
+}
 
 #endif
 

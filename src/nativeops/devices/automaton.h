@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// A batch of automata, given as one list of edges, and per sequence the index that its kernels walk
+// on: states numbered anew, edges by the state they lead to and by the one they leave, and the
+// classes that they emit. It is made once a call, in the order of the list, so that sums and ties
+// do not depend on the device.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "nativeops/devices/checks.h"
+#include "nativeops/devices/kernel.h"
+#include "nativeops/devices/scaled.h"
+
+namespace nativeops {
+
+// What an op gets. `ends` has rows of sequences and states; without it the end states are those of
+// `start_end_states`, at no cost.
+template <class T>
+struct Automata {
+  In<int32_t, 2> edges;             // (from, to, class, sequence), e
+  In<T, 1> weights;                 // e
+  In<int32_t, 2> start_end_states;  // (start, end), b
+  In<int32_t, 2> end_states;        // (sequence, state), m
+  In<T, 1> end_weights;             // m
+  int64_t classes;
+
+  HOST_DEVICE int64_t size() const { return weights.size(0); }
+  HOST_DEVICE int64_t batch() const { return start_end_states.size(1); }
+};
+
+template <class T>
+void check_automata(const Automata<T>& a, const char* scores) {
+#if !defined(__CUDACC__)
+  const std::string classes = std::string("the classes of `") + scores + "`";
+  const auto check = [](const In<int32_t, 2>& array, const char* name, int row, int64_t i,
+                        int64_t most, const char* of) {
+    const int64_t value = array(row, i);
+    if (value >= 0 && value <= most) return;
+    const std::string where = "[" + std::to_string(row) + ", " + std::to_string(i) + "]";
+    refuse(name + where, value, 0, most, of);
+  };
+  for (int64_t e = 0; e < a.size(); ++e) {
+    if (a.batch() == 0 || Accum<T>(a.weights(e)) == highest<Accum<T>>()) continue;
+    check(a.edges, "edges", 0, e, INT32_MAX, "a state");
+    check(a.edges, "edges", 1, e, INT32_MAX, "a state");
+    check(a.edges, "edges", 2, e, a.classes - 1, classes.c_str());
+    check(a.edges, "edges", 3, e, a.batch() - 1, "a sequence of the batch");
+  }
+  for (int64_t b = 0; b < a.batch(); ++b) {
+    check(a.start_end_states, "start_end_states", 0, b, INT32_MAX, "a state");
+    check(a.start_end_states, "start_end_states", 1, b, INT32_MAX, "a state");
+  }
+  for (int64_t i = 0; a.end_states && i < a.end_states.size(1); ++i) {
+    const bool dead = a.end_weights && Accum<T>(a.end_weights(i)) == highest<Accum<T>>();
+    if (dead || a.batch() == 0) continue;
+    check(a.end_states, "end_states", 0, i, a.batch() - 1, "a sequence of the batch");
+    check(a.end_states, "end_states", 1, i, INT32_MAX, "a state");
+  }
+#else
+  (void)a, (void)scores;
+#endif
+}
+
+// Groups of equal keys: the numbers from 0 to n - 1 in the order of their keys, those with equal
+// keys in their own, and where each key begins. Lists that come in this order already, as most do,
+// take all threads; others one.
+template <class F>
+KERNEL void group(Team team, int64_t n, int64_t keys, F key, int64_t* begin, int64_t* order) {
+  const bool unordered = team.any(1, n, [=](int64_t i) { return key(i) < key(i - 1); });
+  if (!unordered) {
+    team.each(0, n + 1, [=](int64_t i) {
+      if (i < n) order[i] = i;
+      const int64_t first = i == 0 ? 0 : key(i - 1) + 1, last = i == n ? keys : key(i);
+      for (int64_t k = first; k <= last; ++k) begin[k] = i;
+    });
+  } else if (team.rank() == 0) {
+    for (int64_t k = 0; k <= keys; ++k) begin[k] = 0;
+    for (int64_t i = 0; i < n; ++i) ++begin[key(i) + 1];
+    for (int64_t k = 0; k < keys; ++k) begin[k + 1] += begin[k];
+    for (int64_t i = 0; i < n; ++i) order[begin[key(i)]++] = i;
+    for (int64_t k = keys; k > 0; --k) begin[k] = begin[k - 1];
+    begin[0] = 0;
+  }
+  team.sync();
+}
+
+// Lists of an index.
+enum Ints : int {
+  kStates,
+  kClasses,
+  kEdge,
+  kFrom,
+  kTo,
+  kSlot,  // found in the list of edges
+  kInBegin,
+  kInFrom,
+  kInSlot,
+  kInEdge,  // by the state that an edge leads to
+  kOutBegin,
+  kOutTo,
+  kOutSlot,
+  kOutPlace,  // by the state that it leaves
+  kSlotBegin,
+  kPlaceEdge,
+  kCount,
+  kTableA,
+  kTableB,
+  kTableC,
+  kTableD,
+  kInts
+};  // clang-format keeps no groups
+enum Numbers : int {
+  kInWeight,
+  kOutWeight,
+  kEnd,
+  kEmitted,
+  kGamma,
+  kTaken,
+  kBeta,
+  kBetaNext,
+  kSum,
+  kNumbers
+};
+constexpr int kNStates = 0, kNSlots = 1, kSick = 2;  // in kCount; the last: some weight is no cost
+constexpr int64_t kExtra = 3;  // lists of a sequence are longer than its edges by that
+
+template <class A>
+struct Row {
+  A* m;
+  Exponent<A>* k;
+  HOST_DEVICE Scaled<A> operator[](int64_t i) const { return {m[i], k[i]}; }
+  HOST_DEVICE void set(int64_t i, Scaled<A> value) const {
+    m[i] = value.m;
+    k[i] = value.k;
+  }
+};
+
+// The index of one sequence.
+template <class A>
+struct Graph {
+  int32_t* ints;
+  A* m;
+  Exponent<A>* k;
+  int64_t width, base, capacity;  // of all lists of one kind; where this sequence's are; their size
+
+  HOST_DEVICE int32_t* list(Ints which) const { return ints + which * width + base; }
+  HOST_DEVICE Row<A> row(Numbers which) const {
+    return {m + which * width + base, k + which * width + base};
+  }
+  HOST_DEVICE int32_t states() const { return list(kCount)[kNStates]; }
+  HOST_DEVICE int32_t slots() const { return list(kCount)[kNSlots]; }
+  HOST_DEVICE bool sick() const { return list(kCount)[kSick] != 0; }
+
+  // The position of a value in a list of different ones, by a table twice as long; -1 if it is not
+  // there, or, where it may be added, its new place.
+  HOST_DEVICE int32_t find(Ints table, Ints values, int32_t& count, int32_t value, bool add) const {
+    int32_t* const places = ints + table * width + 2 * base;  // this table and the next
+    const uint64_t size = static_cast<uint64_t>(2 * capacity);
+    for (uint64_t at = static_cast<uint32_t>(value) * uint64_t{2654435761u} % size;;
+         at = (at + 1) % size) {
+      const int32_t place = places[at];
+      if (place >= 0 && list(values)[place] == value) return place;
+      if (place >= 0) continue;
+      if (!add) return -1;
+      list(values)[count] = value;
+      return places[at] = count++;
+    }
+  }
+};
+
+// Sorts `n` arcs by `key`; put(place, arc) writes them.
+template <class F>
+HOST_DEVICE void sort_arcs(const int32_t* key, int32_t n, int32_t* begin, int32_t keys, F put) {
+  for (int32_t i = 0; i <= keys; ++i) begin[i] = 0;
+  for (int32_t i = 0; i < n; ++i) ++begin[key[i] + 1];
+  for (int32_t i = 0; i < keys; ++i) begin[i + 1] += begin[i];
+  for (int32_t i = 0; i < n; ++i) put(begin[key[i]]++, i);
+  for (int32_t i = keys; i > 0; --i) begin[i] = begin[i - 1];
+  begin[0] = 0;
+}
+
+// Finds the arcs that a path can take: those of finite weight from a state that is the start or
+// that another one leads to. The start is state 0.
+template <class T, class A>
+HOST_DEVICE int32_t collect(const Automata<T>& a, const Graph<A>& g, int64_t b,
+                            const int64_t* edges, int64_t n) {
+  int32_t states = 0, slots = 0, arcs = 0;
+  g.list(kCount)[kSick] = 0;
+  for (int64_t i = 0; i < 2 * g.capacity; ++i) {
+    (g.ints + kTableA * g.width + 2 * g.base)[i] = (g.ints + kTableC * g.width + 2 * g.base)[i] =
+        -1;
+  }
+  g.find(kTableA, kStates, states, a.start_end_states(0, b), true);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t e = edges[i];
+    if (!is_cost(A(a.weights(e)))) g.list(kCount)[kSick] = 1;
+    if (A(a.weights(e)) < highest<A>()) g.find(kTableA, kStates, states, a.edges(1, e), true);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t e = edges[i];
+    const int32_t c = a.edges(2, e), from = g.find(kTableA, kStates, states, a.edges(0, e), false);
+    if (from < 0 || c < 0 || c >= a.classes || !(A(a.weights(e)) < highest<A>())) continue;
+    g.list(kEdge)[arcs] = static_cast<int32_t>(e);
+    g.list(kFrom)[arcs] = from;
+    g.list(kTo)[arcs] = g.find(kTableA, kStates, states, a.edges(1, e), false);
+    g.list(kSlot)[arcs++] = g.find(kTableC, kClasses, slots, c, true);
+  }
+  g.list(kCount)[kNStates] = states;
+  g.list(kCount)[kNSlots] = slots;
+  return arcs;
+}
+
+template <class T, class A>
+HOST_DEVICE void index_ends(const Automata<T>& a, const Graph<A>& g, int64_t b) {
+  int32_t states = g.states();
+  const Row<A> end = g.row(kEnd);
+  for (int32_t s = 0; s < states; ++s) end.set(s, {A(0), Scale<A>::none});
+  if (!a.end_states) {
+    const int32_t s = g.find(kTableA, kStates, states, a.start_end_states(1, b), false);
+    if (s >= 0) end.set(s, {A(1), 0});
+  }
+  for (int64_t i = 0; a.end_states && i < a.end_states.size(1); ++i) {
+    if (a.end_states(0, i) != b) continue;
+    const int32_t s = g.find(kTableA, kStates, states, a.end_states(1, i), false);
+    const A cost = a.end_weights ? A(a.end_weights(i)) : A(0);
+    const Scaled<A> more = scaled_exp(cost);
+    if (!is_cost(cost)) g.list(kCount)[kSick] = 1;
+    if (s < 0) continue;
+    const Scaled<A> before = end[s];
+    end.set(s, scaled_sum<A>(0, 2, [=](int64_t j) { return j == 0 ? before : more; }));
+  }
+}
+
+template <class T, class A>
+HOST_DEVICE void index_arcs(const Automata<T>& a, const Graph<A>& g, int32_t n) {
+  const int32_t states = g.states();
+  int32_t* const edge = g.list(kEdge);
+  // The places by class, of arc i, are kept in kInSlot until the others are sorted.
+  int32_t* const place = g.list(kInSlot);
+  sort_arcs(g.list(kSlot), n, g.list(kSlotBegin), g.slots(), [=](int32_t at, int32_t i) {
+    place[i] = at;
+    g.list(kPlaceEdge)[at] = edge[i];
+  });
+  const Row<A> out = g.row(kOutWeight), in = g.row(kInWeight);
+  sort_arcs(g.list(kFrom), n, g.list(kOutBegin), states, [=, &a](int32_t at, int32_t i) {
+    g.list(kOutTo)[at] = g.list(kTo)[i];
+    g.list(kOutSlot)[at] = g.list(kSlot)[i];
+    g.list(kOutPlace)[at] = place[i];
+    out.set(at, scaled_exp(A(a.weights(edge[i]))));
+  });
+  sort_arcs(g.list(kTo), n, g.list(kInBegin), states, [=, &a](int32_t at, int32_t i) {
+    g.list(kInEdge)[at] = edge[i];
+    g.list(kInFrom)[at] = g.list(kFrom)[i];
+    in.set(at, scaled_exp(A(a.weights(edge[i]))));
+  });
+  sort_arcs(g.list(kTo), n, g.list(kInBegin), states,
+            [=](int32_t at, int32_t i) { g.list(kInSlot)[at] = g.list(kSlot)[i]; });
+}
+
+// The indices of all sequences, and where each has its edges.
+template <class T>
+class Index {
+ public:
+  using A = Accum<T>;
+
+  Index(Device& dev, const Automata<T>& automata)
+      : width(automata.size() + kExtra * automata.batch()),
+        order_(dev.template workspace<int64_t>(automata.size() + automata.batch() + 1)),
+        ints_(dev.template workspace<int32_t>(kInts * width)),
+        m_(dev.template workspace<A>(kNumbers * width)),
+        k_(dev.template workspace<Exponent<A>>(kNumbers * width)),
+        begin_(order_.data()),
+        edges_(order_.data() + automata.batch() + 1) {}
+
+  const int64_t width;
+  HOST_DEVICE int64_t* begin() const { return begin_; }
+  HOST_DEVICE int64_t* edges() const { return edges_; }
+  Graph<A> all() const { return {ints_.data(), m_.data(), k_.data(), width, 0, 0}; }
+
+ private:
+  Workspace<int64_t> order_;
+  Workspace<int32_t> ints_;
+  Workspace<A> m_;
+  Workspace<Exponent<A>> k_;
+  int64_t *begin_, *edges_;
+};
+
+template <class A>
+HOST_DEVICE Graph<A> graph_of(const Graph<A>& all, const int64_t* begin, int64_t b) {
+  Graph<A> g = all;
+  g.base = begin[b] + kExtra * b;
+  g.capacity = begin[b + 1] - begin[b] + kExtra;
+  return g;
+}
+
+template <class T>
+void make_index(Device& dev, const Automata<T>& a, const Index<T>& index) {
+  using A = Accum<T>;
+  int64_t *const begin = index.begin(), *const edges = index.edges();
+  for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
+    group(
+        team, a.size(), a.batch(),
+        [=](int64_t e) -> int64_t {
+          return min2<int64_t>(max2<int64_t>(a.edges(3, e), 0), a.batch() - 1);
+        },
+        begin, edges);
+  });
+  const Graph<A> all = index.all();
+  for_each_item(dev, a.batch(), [=] KERNEL(Team team, int64_t b) {
+    const Graph<A> g = graph_of(all, begin, b);
+    if (team.rank() > 0) return;
+    const int32_t arcs = collect(a, g, b, edges + begin[b], begin[b + 1] - begin[b]);
+    index_ends(a, g, b);
+    index_arcs(a, g, arcs);
+  });
+}
+
+}  // namespace nativeops

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Non-negative numbers m · 2^k with an exponent of their own: products of any number of
+// probabilities neither underflow nor overflow, and sums need no logarithm.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "nativeops/devices/math.h"
+
+namespace nativeops {
+
+template <class A>
+using Exponent = std::conditional_t<sizeof(A) == 4, int32_t, int64_t>;
+
+// Zero is m = 0, and its exponent one that no other number has: products of four stay in range.
+template <class A>
+struct Scale {
+  using K = Exponent<A>;
+  static constexpr K none = -(K(1) << (8 * sizeof(A) - 3));
+  static constexpr A largest = sizeof(A) == 4 ? A(9e7) : A(1e17);  // |log| of a single number
+  static constexpr K bias = sizeof(A) == 4 ? 127 : 1023;
+  static constexpr int mantissa = sizeof(A) == 4 ? 23 : 52;
+};
+
+template <class A>
+struct Scaled {
+  A m;
+  Exponent<A> k;
+};
+template <class A>
+NATIVEOPS_INLINE Scaled<A> operator*(Scaled<A> a, Scaled<A> b) {
+  return {a.m * b.m, a.k + b.k};
+}
+
+// 2^k for k <= 0, and 0 where that is no normal number.
+template <class A>
+NATIVEOPS_INLINE A power_of(Exponent<A> k) {
+  const Exponent<A> shown = max2<Exponent<A>>(k + Scale<A>::bias, 0);
+  return bit_cast<A>(shown << Scale<A>::mantissa);
+}
+
+// The same number with 1 <= m < 2. m must be finite, and 0 or at least the smallest normal number.
+template <class A>
+NATIVEOPS_INLINE Scaled<A> normalised(Scaled<A> a) {
+  using K = Exponent<A>;
+  const K bits = bit_cast<K>(a.m), one = Scale<A>::bias << Scale<A>::mantissa;
+  const K k = a.k + (bits >> Scale<A>::mantissa) - Scale<A>::bias;
+  const A m = bit_cast<A>((bits & ((K(1) << Scale<A>::mantissa) - 1)) | one);
+  const bool zero = a.m == 0 || k <= Scale<A>::none;
+  return {zero ? A(0) : m, zero ? Scale<A>::none : min2(k, -Scale<A>::none / 2)};
+}
+
+// Whether e^-cost is a number that can be held: not NaN, and not infinitely large.
+template <class A>
+NATIVEOPS_INLINE bool is_cost(A cost) {
+  return cost >= -Scale<A>::largest;
+}
+
+// e^-cost; 0 where the cost is infinite or no cost. The exponent is found in double, since in float
+// the logarithm of a small probability has lost the digits that the fraction is made of.
+template <class A>
+NATIVEOPS_INLINE Scaled<A> scaled_exp(A cost) {
+  const bool zero = !(cost <= Scale<A>::largest && is_cost(cost));
+  const double x = zero ? 0.0 : -static_cast<double>(cost);
+  const double n = (x * 0x1.71547652b82fep+0 + 0x1.8p52) - 0x1.8p52;
+  const double rest = (x - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
+  const Scaled<A> y = normalised<A>({exp(static_cast<A>(rest)), static_cast<Exponent<A>>(n)});
+  return {zero ? A(0) : y.m, zero ? Scale<A>::none : y.k};
+}
+
+// -log of the number; infinity of zero.
+template <class A>
+NATIVEOPS_INLINE A cost_of(Scaled<A> a) {
+  const A cost = -(log(a.m) + static_cast<A>(a.k) * A(0x1.62e42fefa39efp-1));
+  return a.m == 0 ? highest<A>() : cost;
+}
+// The same, rounded once, for large ones.
+template <class A>
+NATIVEOPS_INLINE double long_cost_of(Scaled<A> a) {
+  const double k = static_cast<double>(a.k);
+  const double cost = -(log(static_cast<double>(a.m)) + k * 0x1.62e42fefa39efp-1);
+  return a.m == 0 ? highest<double>() : cost;
+}
+
+// Σ term(i) over low <= i < high
+template <class A, class F>
+NATIVEOPS_INLINE Scaled<A> scaled_sum(int64_t low, int64_t high, F term) {
+  Exponent<A> top = Scale<A>::none;  // which keeps the differences in range, too
+  for (int64_t i = low; i < high; ++i) top = max2(top, term(i).k);
+  A sum = 0;
+  for (int64_t i = low; i < high; ++i) {
+    const Scaled<A> a = term(i);
+    sum += a.m * power_of<A>(max2(a.k, Scale<A>::none) - top);
+  }
+  return normalised<A>({sum, top});
+}
+
+}  // namespace nativeops

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Posteriors of classes, summed over all paths of automata. Declared in fast_baum_welch.py.
+#pragma once
+#include "nativeops/devices/forward_backward.h"
+
+namespace nativeops {
+
+// fwdbwd[t,b,c] = -log (sum of all paths with class c in frame t / sum of all paths)
+template <class T>
+struct WritePosteriors {
+  using A = Accum<T>;
+  T* out;
+  Places places;
+  int64_t classes;
+
+  KERNEL void fill(Team team, int64_t t, int64_t b, A value) const {
+    T* const row = out + places.of(t, b, 0);
+    const int64_t one = places.one;
+    team.each(0, classes, [=](int64_t c) { row[c * one] = T(value); });
+    team.sync();
+  }
+  KERNEL void operator()(Team team, int64_t t, int64_t b, const Graph<A>& g, Scaled<A> all) const {
+    fill(team, t, b, highest<A>());
+    const Row<A> sums = g.row(kSum), costs = g.row(kEmitted);
+    const int32_t* const label = g.list(kClasses);
+    T* const row = out + places.of(t, b, 0);
+    const int64_t one = places.one;
+    const A from = cost_of(all);
+    team.each(0, g.slots(), [=](int64_t s) { costs.m[s] = cost_of(sums[s]) - from; });
+    team.each(0, g.slots(), [=](int64_t s) { row[label[s] * one] = T(max2(costs.m[s], A(0))); });
+    team.sync();
+  }
+};
+
+// All frames of a sequence, in the steps of P; `total(cost)` gets the cost of all its paths
+// together.
+template <class T, class P>
+struct BaumWelch {
+  using A = Accum<T>;
+  Graph<A> all;
+  const int64_t* begin;
+  Costs<T> costs;
+  History<A> history;
+  WritePosteriors<T> write;
+
+  template <class F>
+  KERNEL void run(Team team, int64_t b, F total) const {
+    const P passes{graph_of(all, begin, b), costs, history};
+    const Scaled<A> sum = passes.total(passes, team, b);
+    const bool sick = passes.sick(team);
+    if (team.rank() == 0) total(sick ? not_a_number<A>() : static_cast<A>(long_cost_of(sum)));
+    if (!sick && sum.m > 0) return passes.backward(passes, team, b, write);
+    const A value = sick ? not_a_number<A>() : highest<A>();
+    for (int64_t t = 0; t < costs.frames(b); ++t) write.fill(team, t, b, value);
+  }
+};
+
+template <class T, class P = Passes<T>>
+void fast_baum_welch(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T, 1> weights,
+                     In<int32_t, 2> start_end_states, In<int32_t, 1> lengths,
+                     In<int32_t, 2> end_states, In<T, 1> end_weights, Out<T, 3> fwdbwd,
+                     Out<T, 2> obs_scores) {
+  using A = Accum<T>;
+  const int64_t steps = am_scores.size(0), classes = am_scores.size(2);
+  const Automata<T> automata{edges, weights, start_end_states, end_states, end_weights, classes};
+  check_values("lengths", lengths, 0, steps, "the steps of `am_scores`");
+  check_automata(automata, "am_scores");
+  if (automata.batch() == 0 || steps == 0) return;
+  const Memory<T> memory(dev, automata, steps);
+  const BaumWelch<T, P> all{memory.index.all(),
+                            memory.index.begin(),
+                            {am_scores.data, padded(am_scores, lengths)},
+                            memory.history(),
+                            {fwdbwd.data, padded(fwdbwd, lengths), classes}};
+  for_each_item(dev, automata.batch(), [=] KERNEL(Team team, int64_t b) {
+    const int64_t frames = all.costs.frames(b);
+    all.run(team, b, [=](A cost) {
+      for (int64_t t = 0; t < steps; ++t) obs_scores(t, b) = T(t < frames ? cost : A(0));
+    });
+    for (int64_t t = frames; t < steps; ++t) all.write.fill(team, t, b, highest<A>());
+  });
+}
+
+// Refuses sequences that do not lie within the frames, or that share some.
+inline void check_packed(In<int32_t, 1> starts, In<int32_t, 1> lengths, int64_t frames) {
+#if !defined(__CUDACC__)
+  check_values("seq_starts", starts, 0, frames, "the frames of `am_scores`");
+  std::vector<bool> taken(static_cast<size_t>(frames));
+  for (int64_t b = 0; b < starts.size(0); ++b) {
+    const std::string what = "lengths[" + std::to_string(b) + "]";
+    if (lengths(b) < 0 || lengths(b) > frames - starts(b)) {
+      refuse(what, lengths(b), 0, frames - starts(b),
+             "the frames of `am_scores` from its start on");
+    }
+    for (int64_t t = starts(b); t < starts(b) + lengths(b); ++t) {
+      if (taken[static_cast<size_t>(t)]) {
+        throw std::runtime_error("`" + what + "` is " + std::to_string(lengths(b)) +
+                                 ", but then frame " + std::to_string(t) +
+                                 " belongs to two sequences.");
+      }
+      taken[static_cast<size_t>(t)] = true;
+    }
+  }
+#else
+  (void)starts, (void)lengths, (void)frames;
+#endif
+}
+
+template <class T, class P = Passes<T>>
+void fast_baum_welch_packed(Device& dev, In<T, 2> am_scores, In<int32_t, 1> seq_starts,
+                            In<int32_t, 1> lengths, In<int32_t, 2> edges, In<T, 1> weights,
+                            In<int32_t, 2> start_end_states, In<int32_t, 2> end_states,
+                            In<T, 1> end_weights, Out<T, 2> fwdbwd, Out<T, 1> obs_scores) {
+  using A = Accum<T>;
+  const int64_t frames = am_scores.size(0), classes = am_scores.size(1);
+  const Automata<T> automata{edges, weights, start_end_states, end_states, end_weights, classes};
+  check_packed(seq_starts, lengths, frames);
+  check_automata(automata, "am_scores");
+  for_each(dev, fwdbwd, [=] KERNEL(int64_t n, int64_t c) { fwdbwd(n, c) = T(highest<A>()); });
+  if (automata.batch() == 0) return;
+  const Memory<T> memory(dev, automata, frames);
+  const BaumWelch<T, P> all{memory.index.all(),
+                            memory.index.begin(),
+                            {am_scores.data, packed(am_scores, seq_starts, lengths)},
+                            memory.history(),
+                            {fwdbwd.data, packed(fwdbwd, seq_starts, lengths), classes}};
+  for_each_item(dev, automata.batch(), [=] KERNEL(Team team, int64_t b) {
+    all.run(team, b, [=](A cost) { obs_scores(b) = T(cost); });
+  });
+}
+
+}  // namespace nativeops

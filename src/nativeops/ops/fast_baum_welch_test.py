@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fast_baum_welch: what is true beyond agreeing with its reference (tests/test_matrix.py)."""
+
+import numpy as np
+import pytest
+
+from nativeops import ctc_fsa, fast_baum_welch, fast_baum_welch_packed
+from nativeops.errors import RangeError
+from nativeops.ops._paths import example
+from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.paths import dense_total, enumerated
+
+RANDOM = np.random.default_rng(3)
+each_level = pytest.mark.parametrize("level", levels())
+each_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
+
+
+def draw(t: int, b: int, c: int, e: int, m: int = 0, dtype: str = "float64"):
+    made = example(RANDOM, {"b": b, "c": c, "e": e, **({"m": m} if m else {})})
+    floats = {k: v.astype(dtype) for k, v in made.items() if v.dtype.kind == "f"}
+    return {"am_scores": RANDOM.exponential(1.0, (t, b, c)).astype(dtype), **made, **floats}
+
+
+def ctc(t: int, b: int, c: int, s: int, dtype: str = "float32"):
+    logits = RANDOM.standard_normal((t, b, c))
+    costs = np.log(np.exp(logits).sum(-1, keepdims=True)) - logits
+    edges, weights, ends = ctc_fsa(RANDOM.integers(1, c, (b, s)))
+    return costs.astype(dtype), edges, weights.astype(dtype), ends
+
+
+def ends_of(given, b: int) -> dict[int, float]:
+    if "end_states" not in given:
+        return {int(given["start_end_states"][1, b]): 0.0}
+    sums: dict[int, float] = {}
+    for q, s, w in zip(*given["end_states"], given["end_weights"], strict=True):
+        if q == b:
+            sums[int(s)] = sums.get(int(s), 0.0) + np.exp(-w)
+    return {s: -np.log(share) for s, share in sums.items()}
+
+
+@each_level
+@pytest.mark.parametrize("ends", [0, 7])
+def test_equals_the_sum_over_all_paths_one_by_one(level: str, ends: int) -> None:
+    some = 0
+    for frames in range(6):
+        given = draw(frames, 3, 4, 25, ends)
+        with selected(level):
+            found = fast_baum_welch(**given)
+        for b in range(3):
+            scores, edges = given["am_scores"][:, b], given["edges"]
+            automaton = (edges, given["weights"], int(given["start_end_states"][0, b]))
+            total, posterior, _, _ = enumerated(scores, b, *automaton, ends_of(given, b))
+            with np.errstate(divide="ignore"):
+                expected = -np.log(total), -np.log(posterior / total if total else posterior)
+            some += bool(frames and total)
+            np.testing.assert_allclose(found.fwdbwd[:, b], expected[1], rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found.obs_scores[:, b], expected[0], rtol=1e-12, atol=1e-12)
+            dense = dense_total(scores, b, *automaton, ends_of(given, b))
+            assert total == pytest.approx(dense, rel=1e-12)
+    assert some > 3, "hardly any automaton had a path"
+
+
+@each_level
+@each_dtype
+def test_posteriors_sum_to_one_and_the_sum_is_the_same_in_all_frames(level: str, dtype) -> None:
+    costs, *automata = ctc(120, 5, 20, 30, dtype)
+    lengths = np.array([120, 99, 61, 70, 118], "int32")
+    with selected(level):
+        found = fast_baum_welch(costs, *automata, lengths)
+    for b, n in enumerate(lengths):
+        np.testing.assert_allclose(np.exp(-found.fwdbwd[:n, b]).sum(-1), 1, rtol=2e-6)
+        assert len(np.unique(found.obs_scores[:n, b])) == 1
+        assert np.isposinf(found.fwdbwd[n:, b]).all()
+        assert not found.obs_scores[n:, b].any()
+
+
+@each_level
+def test_long_sequence_is_as_exact_as_in_double(level: str) -> None:
+    costs, *automata = ctc(20000, 1, 6, 300)
+    with selected(level):
+        found = fast_baum_welch(costs, *automata)
+        edges, weights, ends = automata
+        wide = fast_baum_welch(costs.astype("float64"), edges, weights.astype("float64"), ends)
+    np.testing.assert_allclose(found.obs_scores, wide.obs_scores, rtol=1e-6)
+    shares, exact = (np.exp(-a.fwdbwd.astype("float64")) for a in (found, wide))
+    assert np.abs(shares - exact).max() < 1e-3
+    rows = np.linspace(0, 19999, 50).astype(int)
+    np.testing.assert_allclose(shares[rows].sum(-1), 1, rtol=2e-6)
+
+
+@each_level
+def test_path_that_is_nowhere_near_the_best_is_not_lost(level: str) -> None:
+    t, s = (
+        400,
+        60,
+    )  # each label costs 30: the right path is e^-1800 times as likely as its neighbours
+    costs = np.full((t, 1, 2), 30.0, "float32")
+    costs[..., 0] = 0.001
+    edges, weights, ends = ctc_fsa(np.ones((1, s), int), label_loop=False)
+    with selected(level):
+        found = fast_baum_welch(costs, edges, weights, ends)
+    from math import lgamma
+
+    paths = lgamma(t + 1) - lgamma(s + 1) - lgamma(t - s + 1)
+    exact = 30.0 * s + 0.001 * (t - s) - paths
+    np.testing.assert_allclose(found.obs_scores[0], exact, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(-found.fwdbwd[:, 0, 1]), s / t, rtol=1e-4)
+
+
+@each_level
+def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
+    given = ctc(60, 7, 12, 15)
+    results = []
+    with selected(level):
+        for n in (1, 2, 3):
+            with num_threads(n):
+                results.append(fast_baum_welch(*given))
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@each_level
+def test_order_of_the_edges_and_numbers_of_the_states_do_not_matter(level: str) -> None:
+    costs, edges, weights, ends = ctc(40, 4, 9, 8, "float64")
+    shuffled = RANDOM.permutation(len(weights))
+    far = (np.arange(edges.max() + 1)[::-1] * 1000 + 7).astype("int32")
+    moved = edges[:, shuffled].copy()
+    moved[:2] = far[moved[:2]]
+    with selected(level):
+        first = fast_baum_welch(costs, edges, weights, ends)
+        second = fast_baum_welch(costs, moved, weights[shuffled], far[ends])
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+
+
+@each_level
+@each_dtype
+def test_without_a_path_all_is_infinite_and_no_other_sequence_is_touched(level: str, dtype) -> None:
+    costs, edges, weights, ends = ctc(20, 3, 8, 12, dtype)
+    lengths = np.array([20, 5, 20], "int32")
+    with selected(level):
+        alone = fast_baum_welch(costs, edges, weights, ends)
+        found = fast_baum_welch(costs, edges, weights, ends, lengths)
+    assert np.isposinf(found.fwdbwd[:, 1]).all()
+    assert np.isposinf(found.obs_scores[:5, 1]).all()
+    assert not found.obs_scores[5:, 1].any()
+    for b in (0, 2):
+        assert np.array_equal(found.fwdbwd[:, b], alone.fwdbwd[:, b])
+
+
+@each_level
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+@pytest.mark.parametrize("where", ["scores", "weights"])
+def test_what_is_no_cost_makes_its_own_sequence_nan(level: str, bad: float, where: str) -> None:
+    costs, edges, weights, ends = ctc(10, 3, 8, 3)
+    used = set(edges[2, edges[3] == 1].tolist())
+    [unused, *_] = set(range(8)) - used
+    costs[4, 1, unused] = np.nan
+    with selected(level):
+        clean = fast_baum_welch(costs, edges, weights, ends)
+        assert not np.isnan(clean.obs_scores).any(), "a class that no edge has was looked at"
+        if where == "scores":
+            costs[4, 1, max(used)] = bad
+        else:
+            weights[np.flatnonzero(edges[3] == 1)[2]] = bad
+        found = fast_baum_welch(costs, edges, weights, ends)
+    assert np.isnan(found.obs_scores[:, 1]).all()
+    assert np.isnan(found.fwdbwd[:, 1]).all()
+    for b in (0, 2):
+        assert np.array_equal(found.fwdbwd[:, b], clean.fwdbwd[:, b])
+
+
+@each_level
+def test_row_of_infinite_costs_leaves_no_path(level: str) -> None:
+    costs, *automata = ctc(10, 2, 8, 3)
+    costs[4, 1] = np.inf
+    with selected(level):
+        found = fast_baum_welch(costs, *automata)
+    assert np.isposinf(found.obs_scores[:, 1]).all()
+    assert np.isfinite(found.obs_scores[:, 0]).all()
+
+
+@pytest.mark.parametrize("size", [(0, 2, 3, 4), (3, 0, 3, 4), (3, 2, 0, 4), (3, 2, 3, 0), (0,) * 4])
+def test_empty_axes_give_results_without_paths(size) -> None:
+    t, b, c, e = size
+    found = fast_baum_welch(**draw(t, b, c, e))
+    assert found.fwdbwd.shape == (t, b, c)
+    assert not np.isnan(found.fwdbwd).any()
+
+
+@each_level
+def test_packed_frames_are_the_same_frames(level: str) -> None:
+    costs, edges, weights, ends = ctc(30, 3, 8, 5)
+    lengths = np.array([30, 11, 19], "int32")
+    starts = np.array([22, 5, 55], "int32")  # with gaps, and not in order
+    rows = np.full((80, 8), np.nan, "float32")
+    for b, (start, n) in enumerate(zip(starts, lengths, strict=True)):
+        rows[start : start + n] = costs[:n, b]
+    with selected(level):
+        padded = fast_baum_welch(costs, edges, weights, ends, lengths)
+        packed = fast_baum_welch_packed(rows, starts, lengths, edges, weights, ends)
+    covered = np.zeros(80, bool)
+    for b, (start, n) in enumerate(zip(starts, lengths, strict=True)):
+        covered[start : start + n] = True
+        assert np.array_equal(packed.fwdbwd[start : start + n], padded.fwdbwd[:n, b])
+        assert packed.obs_scores[b] == padded.obs_scores[0, b]
+    assert np.isposinf(packed.fwdbwd[~covered]).all()
+
+
+GOOD = {
+    "am_scores": np.zeros((4, 2, 3)),
+    "edges": np.array([[0, 2], [1, 3], [0, 2], [0, 1]], "int32"),
+    "weights": np.zeros(2),
+    "start_end_states": np.array([[0, 2], [1, 3]], "int32"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "text"),
+    [
+        ("edges", (0, 1), -1, r"`edges\[0, 1\]` is -1, but must be from 0 to 2147483647, a state"),
+        (
+            "edges",
+            (2, 0),
+            3,
+            r"`edges\[2, 0\]` is 3, but must be from 0 to 2, the classes of `am_sc",
+        ),
+        ("edges", (3, 1), 2, r"`edges\[3, 1\]` is 2, but must be from 0 to 1, a sequence"),
+        ("start_end_states", (1, 0), -5, r"`start_end_states\[1, 0\]` is -5, but must be"),
+        (
+            "lengths",
+            1,
+            5,
+            r"`lengths\[1\]` is 5, but must be from 0 to 4, the steps of `am_scores`",
+        ),
+        (
+            "end_states",
+            (0, 0),
+            2,
+            r"`end_states\[0, 0\]` is 2, but must be from 0 to 1, a sequence",
+        ),
+    ],
+)
+def test_ids_and_lengths_that_fit_nothing_are_refused(name: str, place, value, text: str) -> None:
+    given = {k: v.copy() for k, v in GOOD.items()}
+    given |= {"lengths": np.array([4, 4], "int32"), "end_states": np.array([[0], [1]], "int32")}
+    fast_baum_welch(**given)
+    given[name][place] = value
+    with pytest.raises(RangeError, match=f"^fast_baum_welch: {text}"):
+        fast_baum_welch(**given)
+
+
+def test_packed_sequences_that_share_frames_are_refused() -> None:
+    given = {**GOOD, "am_scores": np.zeros((6, 3))}
+    starts, lengths = np.array([0, 2], "int32"), np.array([3, 4], "int32")
+    with pytest.raises(RangeError, match="frame 2 belongs to two sequences"):
+        fast_baum_welch_packed(seq_starts=starts, lengths=lengths, **given)
+    with pytest.raises(RangeError, match=r"`lengths\[1\]` is 5, but must be from 0 to 4"):
+        fast_baum_welch_packed(seq_starts=starts, lengths=lengths + 1, **given)

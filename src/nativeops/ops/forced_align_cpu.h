@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The best path of a CTC lattice, tuned for the CPU: a sequence on each thread, its states in the
+// lanes of vectors. Declared in forced_align.py.
+#pragma once
+#include "nativeops/devices/cpu/simd.h"
+#include "nativeops/ops/forced_align.h"
+
+namespace nativeops::tuned {
+
+// Frames whose scores are gathered in one go: while a processor waits for some of them, it asks for
+// the next ones. The numbers are brought back to around 0 once in so many frames.
+constexpr int64_t kFrames = kRescale;
+
+// How each state was reached in a frame: a bit for each, 16 to a word. Blanks in one plane, whether
+// they stepped; tokens in two, whether they stepped, and whether they skipped.
+class Moves {
+ public:
+  Moves(Device& dev, int64_t frames, int64_t words)
+      : words_(words), memory_(dev.workspace<uint16_t>(frames * 3 * words)) {}
+
+  void set(int64_t t, int plane, int64_t word, uint32_t bits) {
+    memory_[(t * 3 + plane) * words_ + word] = static_cast<uint16_t>(bits);
+  }
+  bool get(int64_t t, int plane, int64_t i, int lanes) const {
+    return memory_[(t * 3 + plane) * words_ + i / lanes] >> i % lanes & 1;
+  }
+
+ private:
+  int64_t words_;
+  Workspace<uint16_t> memory_;
+};
+
+template <class T, class I>
+class LatticeVectors {
+  using A = Accum<T>;
+  using V = simd::Vec<A>;
+  static constexpr int kLanes = simd::kLanes<A>;
+
+ public:
+  LatticeVectors(Device& dev, const Alignment<T, I>& a, int64_t b)
+      : a_(a),
+        b_(b),
+        frames_(a.frames(b)),
+        tokens_(a.tokens(b)),
+        words_((tokens_ + kLanes) / kLanes),
+        width_(words_ * kLanes),
+        memory_(dev.workspace<A>((kFrames + 4) * width_ + kFrames)),
+        place_(dev.workspace<int64_t>(tokens_)),
+        moves_(dev, frames_, words_) {
+    blank_ = memory_.data();
+    skip_ = blank_ + width_;
+    token_ =
+        skip_ + 2 * width_;  // the vector before it stays -inf: there is no token before the first
+    emitted_ = token_ + width_;
+    blanks_ = emitted_ + kFrames * width_;
+    for (A* p = blank_; p < blanks_; ++p) *p = lowest<A>();
+    blank_[0] = 0;
+    for (int64_t i = 0; i < tokens_; ++i) {
+      place_[i] = a.token(b, i) * a.log_probs.stride(2);
+      skip_[i] = a.may_follow(b, i) ? A(0) : lowest<A>();
+    }
+  }
+
+  void run() {
+    for (int64_t t = 0; t < frames_; t += kFrames) {
+      const int64_t count = min2(kFrames, frames_ - t);
+      gather(t, count);
+      const A shift = t > 0 ? largest() : A(0);
+      for (int64_t k = 0; k < count; ++k) {
+        advance(t + k, emitted_ + k * width_, blanks_[k], k > 0 ? A(0) : shift);
+      }
+    }
+    bool nan = false;
+    for (int64_t i = 0; i <= tokens_; ++i) nan |= blank_[i] != blank_[i] || token_[i] != token_[i];
+    const bool in_token = tokens_ > 0 && token_[tokens_ - 1] >= blank_[tokens_];
+    const A total = in_token ? token_[tokens_ - 1] : blank_[tokens_];
+    fill_beyond(a_, b_);
+    if (nan || total == lowest<A>()) {
+      return leave_unaligned(a_, b_, nan ? not_a_number<A>() : lowest<A>());
+    }
+    trace_back(a_, b_, in_token, [&](int64_t t, int64_t i, bool token) -> int {
+      if (!token) return moves_.get(t, 0, i, kLanes);
+      return moves_.get(t, 2, i, kLanes) ? kSkipped : moves_.get(t, 1, i, kLanes);
+    });
+  }
+
+ private:
+  void gather(int64_t first, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) {
+      const T* row = &a_.log_probs(first + k, b_, 0);
+      A* to = emitted_ + k * width_;
+      const int64_t* place = place_.data();
+      for (int64_t i = 0; i < tokens_; ++i) to[i] = A(row[place[i]]);
+      blanks_[k] = A(row[a_.blank * a_.log_probs.stride(2)]);
+    }
+  }
+
+  // The largest of all states, or 0 where it is not finite.
+  A largest() const {
+    A most = lowest<A>();
+    for (int64_t i = 0; i < width_; ++i) {
+      most = max_or_nan(most, max_or_nan(blank_[i], token_[i]));
+    }
+    return is_finite(most) ? most : A(0);
+  }
+
+  // As `Lattice::advance`, from the last state to the first, since each is read by the next ones.
+  void advance(int64_t t, const A* emitted, A blank_score, A shift) {
+    const V score = simd::broadcast(blank_score), down = simd::broadcast(shift);
+    const V loop = simd::broadcast(a_.label_loop ? shift : highest<A>());
+    for (int64_t word = words_ - 1; word >= 0; --word) {
+      const int64_t i = word * kLanes;
+      const V before = simd::load(token_ + i - 1) - down, blank = simd::load(blank_ + i) - down;
+      const auto to_blank = before.raw > blank.raw;
+      simd::store(blank_ + i, V{to_blank ? before.raw : blank.raw} + score);
+      const V stay = simd::load(token_ + i) - loop;
+      const auto stepped = blank.raw > stay.raw;
+      const V best{stepped ? blank.raw : stay.raw}, over = before + simd::load(skip_ + i);
+      const auto skipped = over.raw > best.raw;
+      simd::store(token_ + i, V{skipped ? over.raw : best.raw} + simd::load(emitted + i));
+      moves_.set(t, 0, word, simd::lanes_of<A>(reinterpret_cast<simd::Truth>(to_blank)));
+      moves_.set(t, 1, word, simd::lanes_of<A>(reinterpret_cast<simd::Truth>(stepped)));
+      moves_.set(t, 2, word, simd::lanes_of<A>(reinterpret_cast<simd::Truth>(skipped)));
+    }
+  }
+
+  const Alignment<T, I>& a_;
+  const int64_t b_, frames_, tokens_;
+  const int64_t words_, width_;  // vectors for all blanks, and their lanes
+  Workspace<A> memory_;
+  Workspace<int64_t> place_;  // of each token's score in a row
+  Moves moves_;
+  A *blank_, *skip_, *token_, *emitted_, *blanks_;
+};
+
+template <class T, class I>
+void forced_align(Device& dev, In<T, 3> log_probs, In<I, 2> targets, In<I, 1> input_lengths,
+                  In<I, 1> target_lengths, Out<I, 2> labels, Out<T, 2> scores, Out<I, 2> starts,
+                  Out<I, 2> ends, Out<T, 2> confidence, int64_t blank, bool label_loop) {
+  const Alignment<T, I> a{log_probs, targets, input_lengths, target_lengths, labels,    scores,
+                          starts,    ends,    confidence,    blank,          label_loop};
+  check_alignment(a);
+  dev.parallel(a.batch(), [&](int64_t b) { LatticeVectors<T, I>(dev, a, b).run(); });
+}
+
+}  // namespace nativeops::tuned

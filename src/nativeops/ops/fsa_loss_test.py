@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fsa_loss: what is true beyond agreeing with its reference (tests/test_matrix.py)."""
+
+import numpy as np
+import pytest
+
+from nativeops import ctc_fsa, fast_baum_welch, fsa_loss
+from nativeops.ops._paths import example
+from nativeops.ops.fsa_loss import fsa_loss_grad
+from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.paths import enumerated
+
+torch = pytest.importorskip("torch")
+RANDOM = np.random.default_rng(8)
+each_level = pytest.mark.parametrize("level", levels())
+
+
+def ctc(t: int, b: int, c: int, s: int, blank: int = 0, kind=torch.float64):
+    labels = RANDOM.integers(0, c - 1, (b, s))
+    targets = torch.from_numpy(labels + (labels >= blank))
+    logits = torch.from_numpy(RANDOM.standard_normal((t, b, c))).to(kind).requires_grad_()
+    frames = torch.from_numpy(RANDOM.integers(t // 2, t + 1, b))
+    lengths = torch.from_numpy(RANDOM.integers(0, s + 1, b))
+    edges, weights, ends = ctc_fsa(targets, lengths, blank=blank)
+    return logits, targets, frames, lengths, (edges, weights.to(kind), ends)
+
+
+@each_level
+@pytest.mark.parametrize("blank", [0, 3, 8])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_on_an_automaton_of_ctc_it_is_torchs_ctc_loss(level: str, blank, normalized: bool) -> None:
+    logits, targets, frames, lengths, fsa = ctc(50, 7, 9, 12, blank)
+    given = logits.log_softmax(-1).detach().requires_grad_() if normalized else logits
+    arriving = torch.from_numpy(RANDOM.standard_normal(7))
+    with selected(level):
+        loss = fsa_loss(given, *fsa, frames.int(), normalized=normalized)
+        [ours] = torch.autograd.grad(loss, given, arriving)
+    log_probs = given if normalized else given.log_softmax(-1)
+    theirs = torch.nn.functional.ctc_loss(
+        log_probs, targets, frames, lengths, blank, reduction="none"
+    )
+    torch.testing.assert_close(loss, theirs, rtol=1e-12, atol=1e-12)
+    if not normalized:  # torch's own gradient assumes that a softmax follows
+        [expected] = torch.autograd.grad(theirs, given, arriving)
+        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+@each_level
+def test_gradients_are_those_of_the_sum_over_all_paths(level: str) -> None:
+    made = example(RANDOM, {"b": 2, "c": 3, "e": 20, "m": 4})
+    logits = RANDOM.standard_normal((4, 2, 3))
+    with selected(level):
+        loss = fsa_loss(logits, **made, normalized=True)
+        grads = fsa_loss_grad(logits, **made, d_out=np.ones(2), normalized=True)
+    for b in range(2):
+        ends: dict[int, float] = {}
+        for q, s, w in zip(*made["end_states"], made["end_weights"], strict=True):
+            ends |= {int(s): ends.get(int(s), 0) + np.exp(-w)} if q == b else {}
+        ends = {s: -np.log(share) for s, share in ends.items()}
+        start = int(made["start_end_states"][0, b])
+        automaton = made["edges"], made["weights"], start, ends
+        total, posterior, taken, _ = enumerated(-logits[:, b], b, *automaton)
+        assert total > 0
+        assert loss[b] == pytest.approx(-np.log(total), rel=1e-12)
+        np.testing.assert_allclose(grads.d_logits[:, b], -posterior / total, atol=1e-12)
+        own = made["edges"][3] == b
+        np.testing.assert_allclose(grads.d_weights[own], taken[own] / total, atol=1e-12)
+        assert grads.d_end_weights[made["end_states"][0] == b].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_gradcheck_for_logits_weights_and_end_weights(normalized: bool) -> None:
+    made = {
+        k: torch.from_numpy(v)
+        for k, v in example(RANDOM, {"b": 2, "c": 3, "e": 14, "m": 3}).items()
+    }
+    made["weights"] = made["weights"].clamp(max=9.0)
+    logits = torch.from_numpy(RANDOM.standard_normal((5, 2, 3))).requires_grad_()
+    lengths = torch.tensor([5, 3], dtype=torch.int32)
+
+    def loss(logits, weights, end_weights):
+        return fsa_loss(
+            logits, made["edges"], weights, made["start_end_states"], lengths,
+            made["end_states"], end_weights, normalized=normalized, zero_infinity=True,
+        )  # fmt: skip
+
+    inputs = logits, made["weights"].requires_grad_(), made["end_weights"].requires_grad_()
+    assert (loss(*inputs) != 0).any()
+    torch.autograd.gradcheck(loss, inputs)
+
+
+@each_level
+def test_infeasible_target_is_infinite_with_zero_gradient(level: str) -> None:
+    logits = torch.randn(4, 3, 5, requires_grad=True)
+    edges, weights, ends = ctc_fsa(torch.tensor([[1, 2, 3], [1, 1, 1], [4, 2, 1]]))
+    with selected(level):
+        loss = fsa_loss(logits, edges, weights, ends)
+        zero = fsa_loss(logits, edges, weights, ends, zero_infinity=True)
+        [grad] = torch.autograd.grad(loss, logits, torch.ones(3))
+    assert torch.isposinf(loss).tolist() == [False, True, False]
+    assert zero[1] == 0
+    assert torch.equal(zero[::2], loss[::2])
+    assert not grad[:, 1].any()
+    assert grad[:, ::2].any()
+    assert torch.isfinite(grad).all()
+
+
+@each_level
+def test_row_of_minus_infinity_has_no_path_and_frames_beyond_the_end_do_not_count(level) -> None:
+    logits, *_, fsa = ctc(12, 3, 5, 2)
+    with torch.no_grad():
+        logits[3, 0] = -torch.inf
+        logits[8:, 1] = torch.nan
+    lengths = torch.tensor([12, 8, 12], dtype=torch.int32)
+    with selected(level):
+        loss = fsa_loss(logits, *fsa, lengths)
+        [grad] = torch.autograd.grad(loss.sum(), logits)
+    assert torch.isposinf(loss[0])
+    assert torch.isfinite(loss[1:]).all()
+    assert torch.isfinite(grad).all()
+    assert not grad[:, 0].any()
+    assert not grad[8:, 1].any()
+
+
+@each_level
+def test_nan_logit_makes_its_own_sequence_nan(level: str) -> None:
+    logits, *_, fsa = ctc(12, 3, 5, 2)
+    with torch.no_grad():
+        logits[3, 1, 0] = torch.nan
+    with selected(level):
+        loss = fsa_loss(logits, *fsa)
+        [grad] = torch.autograd.grad(loss.sum(), logits)
+    assert torch.isnan(loss).tolist() == [False, True, False]
+    assert torch.isnan(grad[:, 1]).all()
+    assert not torch.isnan(grad[:, ::2]).any()
+
+
+def test_all_mass_on_the_target_costs_nothing() -> None:
+    logits = np.full((6, 1, 4), -np.inf, "float32")
+    for t, label in enumerate([0, 2, 2, 0, 2, 0]):
+        logits[t, 0, label] = 0
+    edges, weights, ends = ctc_fsa(np.array([[2, 2]]))
+    assert fsa_loss(logits, edges, weights, ends) == 0
+    grads = fsa_loss_grad(logits, edges, weights, ends, np.ones(1, "float32"))
+    assert np.abs(grads.d_logits).max() == 0
+
+
+@pytest.mark.parametrize("size", [(0, 2, 3, 1), (4, 0, 3, 2), (4, 2, 3, 0), (0, 0, 1, 0)])
+def test_empty_axes(size) -> None:
+    t, b, c, s = size
+    edges, weights, ends = ctc_fsa(np.ones((b, s), int))
+    loss = fsa_loss(np.zeros((t, b, c), "float32"), edges, weights, ends)
+    assert loss.shape == (b,)
+    if t == 0 or s:
+        assert np.isposinf(loss).all(), "the end state is reached in a frame, not without one"
+    else:
+        np.testing.assert_allclose(loss, t * np.log(c), rtol=1e-6)
+
+
+@each_level
+def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
+    logits, *_, fsa = ctc(60, 7, 12, 15, kind=torch.float32)
+    arrays = logits.detach().numpy(), *(a.numpy() for a in fsa)
+    results = []
+    with selected(level):
+        for n in (1, 2, 3):
+            with num_threads(n):
+                grads = fsa_loss_grad(*arrays, np.ones(7, "float32"))
+                results.append([fsa_loss(*arrays), grads.d_logits, grads.d_weights])
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_posteriors_of_baum_welch_are_the_gradient() -> None:
+    logits, *_, fsa = ctc(40, 4, 9, 8)
+    costs = -logits.log_softmax(-1).detach()
+    found = fast_baum_welch(costs, *fsa)
+    loss = fsa_loss(-costs, *fsa, normalized=True)
+    finite = torch.isfinite(loss)
+    torch.testing.assert_close(found.obs_scores[0], loss, rtol=1e-12, atol=0)
+    grad = torch.autograd.grad(fsa_loss(logits, *fsa).sum(), logits)[0]
+    expected = (-costs).exp() - (-found.fwdbwd).exp()
+    torch.testing.assert_close(grad[:, finite], expected[:, finite], rtol=0, atol=1e-12)
