@@ -5,9 +5,12 @@ from nativeops import frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
 from nativeops.layers.ctc import ctc_loss
+from nativeops.layers.decoding import ctc_beam_search
 from nativeops.layers.stack import gru, lstm, rnn
+from nativeops.layers.transducer import rnnt_loss
 from nativeops.library import get_num_threads, set_num_threads
 from nativeops.ops.ctc_fsa import ctc_fsa, ctc_fsa_packed
+from nativeops.ops.ctc_beam_search import ctc_prefixes
 from nativeops.ops.dropout import dropout
 from nativeops.ops.fast_baum_welch import fast_baum_welch, fast_baum_welch_packed
 from nativeops.ops.fast_viterbi import fast_viterbi
@@ -18,6 +21,7 @@ from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
+from nativeops.ops.rnnt_loss import rnnt_costs
 
 __all__ = [
     "NativeOpsError",
@@ -25,6 +29,8 @@ __all__ = [
     "ctc_loss",
     "ctc_fsa",
     "ctc_fsa_packed",
+    "ctc_beam_search",
+    "ctc_prefixes",
     "dropout",
     "fast_baum_welch",
     "fast_baum_welch_packed",
@@ -40,6 +46,8 @@ __all__ = [
     "pairwise_lp",
     "rnn",
     "rnn_layer",
+    "rnnt_costs",
+    "rnnt_loss",
     "set_num_threads",
 ]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few functions of a framework that layers need beside ops: joining and turning arrays."""
+"""The few functions of a framework that layers need beside ops: joining, turning, summing arrays."""
 
 import sys
 from collections.abc import Sequence
@@ -76,3 +76,29 @@ def _checked(name: str, values: Any) -> Any:
     if not kind.startswith(("int", "uint")) and 0 not in values.shape:
         raise DtypeError(message("ctc_loss", f"`{name}` must have integers, but has {kind}."))
     return values
+
+
+def total(array: Array) -> Array:
+    """The sum of all elements."""
+    module = namespace(array)
+    add = module.reduce_sum if hasattr(module, "reduce_sum") else module.sum
+    return add(array)  # type: ignore[no-any-return]
+
+
+def mean(array: Array) -> Array:
+    """The mean of all elements."""
+    module = namespace(array)
+    average = module.reduce_mean if hasattr(module, "reduce_mean") else module.mean
+    return average(array)  # type: ignore[no-any-return]
+
+
+def like(array: Any, values: Any, dtype: str = "") -> Any:
+    """A list of numbers as an array of another's framework and device, and of its dtype."""
+    if not isinstance(values, (list, tuple)):
+        return values
+    module = namespace(array)
+    kind = getattr(module, dtype) if dtype else array.dtype
+    if hasattr(module, "RaggedTensor"):
+        return module.constant(values, kind)
+    where = {"device": array.device} if module.__name__ == "torch" else {}
+    return module.asarray(values, dtype=kind, **where)

@@ -28,6 +28,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from nativeops.errors import message
 from nativeops.layers import stack
 from nativeops.layers.torch_ctc import CTCLoss as CTCLoss
+from nativeops.layers.torch_transducer import RNNTLoss as RNNTLoss
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a transducer's lattice on the CPU, a vector of classes at a time; threads share the
+// frames.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "nativeops/devices/cpu/softmax.h"
+#include "nativeops/devices/transducer.h"
+
+namespace nativeops::tuned {
+
+constexpr int64_t kRun = 64;  // cells, or classes of half a page, that are worked on together
+
+// f(b, t, first, count) for runs of the cells of every frame of every sequence.
+template <class F>
+void for_each_run(Device& dev, const int64_t batch, const int64_t frames, int64_t width, F f) {
+  for_parts_of_items(dev, batch * frames, [&](int64_t low, int64_t high) {
+    for (int64_t i = low; i < high; ++i) {
+      for (int64_t first = 0; first < width; first += kRun) {
+        f(i / frames, i % frames, first, min2(kRun, width - first));
+      }
+    }
+  });
+}
+
+template <class A>
+[[gnu::flatten]] void logs(A* values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) values[i] = log(values[i]);
+}
+
+template <class T, class I>
+void statistics(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum<T>, 4>& cells,
+                bool normalises) {
+  using A = Accum<T>;
+  const auto& logits = joint.logits;
+  const int64_t classes = logits.size(3);
+  if (logits.stride(3) != 1 || classes == 0 || !normalises) {
+    return transducer::statistics(dev, joint, cells, normalises);
+  }
+  auto run = [&](int64_t b, int64_t t, int64_t first, int64_t count) {
+    const int64_t labels = joint.labels(b);
+    count = min2(count, labels + 1 - first);
+    if (t >= joint.frames(b) || count <= 0) return;
+    A log_sum[kRun];
+    for (int64_t i = 0; i < count; ++i) {
+      const auto row = simd::softmax_sums(&logits(b, t, first + i, 0), classes);
+      const A shift = row.largest == Extreme<A>::lowest ? A(0) : row.largest;
+      cells(b, int{transducer::kShift}, t, first + i) = shift;
+      log_sum[i] = row.sum == 0 ? A(1) : row.sum;
+      cells(b, int{transducer::kSum}, t, first + i) = log_sum[i];
+    }
+    logs(log_sum, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t u = first + i;
+      const T* row = &logits(b, t, u, 0);
+      const A shift = cells(b, int{transducer::kShift}, t, u);
+      const A by_label = u < labels ? A(row[joint.label(b, u)]) : Extreme<A>::lowest;
+      cells(b, int{transducer::kBlank}, t, u) = (A(row[joint.blank()]) - shift) - log_sum[i];
+      cells(b, int{transducer::kLabel}, t, u) =
+          u < labels ? (by_label - shift) - log_sum[i] : by_label;
+    }
+  };
+  for_each_run(dev, joint.batch(), logits.size(1), logits.size(2), run);
+}
+
+// What makes a row of the gradient: scale·e^(logits - shift), but for blank and label.
+template <class A>
+struct Row {
+  A scale, shift, at_blank, at_label;
+  int64_t blank, label;  // -1 where there is none
+};
+
+// A part of the row at a time, so that all of it is complete when it goes past the caches.
+template <class T>
+void write_row(const T* logits, T* d_logits, int64_t classes, const Row<Accum<T>>& row,
+               bool streams) {
+  using A = Accum<T>;
+  constexpr int n = simd::kLanes<A>, kPart = 8 * kRun;
+  alignas(64) A part[kPart];
+  const auto scale = simd::broadcast(row.scale), shift = simd::broadcast(row.shift);
+  for (int64_t first = 0; first < classes; first += kPart) {
+    const int64_t count = min2<int64_t>(kPart, classes - first);
+    for (int64_t k = 0; k < count; k += n) {
+      const auto x = simd::load(logits + first + k, count - k);
+      simd::store(part + k, scale * simd::exp_negative(x - shift));
+    }
+    if (row.blank >= first && row.blank < first + count) part[row.blank - first] = row.at_blank;
+    if (row.label >= first && row.label < first + count) part[row.label - first] = row.at_label;
+    T* to = d_logits + first;
+    int64_t k = 0;
+    if constexpr (std::is_same_v<A, T>) {
+      const bool aligned = reinterpret_cast<uintptr_t>(to) % simd::kVectorBytes == 0;
+      for (; streams && aligned && k + n <= count; k += n) {
+        simd::stream(to + k, simd::load(part + k));
+      }
+      for (; k < count; k += n) simd::store(to + k, simd::load(part + k), count - k);
+    } else {
+      for (; k < count; ++k) to[k] = T(part[k]);
+    }
+  }
+}
+
+// What stands at the symbol of a step: d_cost·(passing·e^log_prob - leaving)
+template <class A>
+[[gnu::flatten]] void symbol_values(A* to, const A* log_prob, const A* passing, const A* leaving,
+                                    A d_cost, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = d_cost * (passing[i] * exp(log_prob[i]) - leaving[i]);
+  }
+}
+
+// The cells of a run in rows of their own.
+template <class A>
+struct RunOfCells {
+  alignas(64) A by_blank[kRun], by_label[kRun], passing[kRun], log_blank[kRun], log_label[kRun];
+  alignas(64) A at_blank[kRun], at_label[kRun];
+
+  template <class T, class I>
+  RunOfCells(const transducer::Joint<T, I>& joint, const Out<A, 4>& cells, const Out<A, 4>& leaving,
+             A d_cost, int64_t b, int64_t t, int64_t first, int64_t count) {
+    const auto steps = transducer::steps_of(joint, b);
+    for (int64_t i = 0; i < count; ++i) {
+      const bool passes = steps.passes(t, first + i);
+      by_blank[i] = passes ? leaving(b, 0, t, first + i) : A(0);
+      by_label[i] = passes ? leaving(b, 1, t, first + i) : A(0);
+      passing[i] = by_blank[i] + by_label[i];
+      log_blank[i] = passes ? cells(b, int{transducer::kBlank}, t, first + i) : A(0);
+      log_label[i] = passes ? cells(b, int{transducer::kLabel}, t, first + i) : A(0);
+    }
+    symbol_values(at_blank, log_blank, passing, by_blank, d_cost, count);
+    symbol_values(at_label, log_label, passing, by_label, d_cost, count);
+  }
+};
+
+template <class T, class I>
+void gradient(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum<T>, 4>& cells,
+              const Out<Accum<T>, 4>& leaving, const transducer::Flow<T>& flow) {
+  using A = Accum<T>;
+  const auto& logits = joint.logits;
+  const auto& d_logits = flow.d_logits;
+  const int64_t classes = logits.size(3);
+  const bool whole = logits.stride(3) == 1 && d_logits.stride(3) == 1 && classes > 0;
+  if (!whole || !flow.normalises || flow.clamp > 0) {
+    return transducer::gradient(dev, joint, cells, leaving, flow);
+  }
+  constexpr int64_t kCaches = int64_t{16} << 20;  // bytes; beyond, what is written goes past them
+  const bool streams = d_logits.count() * static_cast<int64_t>(sizeof(T)) > kCaches;
+  auto run = [&](int64_t b, int64_t t, int64_t first, int64_t count) {
+    const A d_cost = A(flow.d_costs(b));
+    const RunOfCells<A> of(joint, cells, leaving, d_cost, b, t, first, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t u = first + i;
+      T* to = &d_logits(b, t, u, 0);
+      if (of.passing[i] == 0) {
+        for (int64_t k = 0; k < classes; ++k) to[k] = T(A(0));
+        continue;
+      }
+      const A sum = cells(b, int{transducer::kSum}, t, u);
+      const Row<A> row{d_cost * (of.passing[i] / sum),
+                       cells(b, int{transducer::kShift}, t, u),
+                       of.at_blank[i],
+                       of.at_label[i],
+                       joint.blank(),
+                       u < joint.labels(b) ? joint.label(b, u) : -1};
+      write_row(&logits(b, t, u, 0), to, classes, row, streams);
+    }
+    if (streams) simd::settle();
+  };
+  for_each_run(dev, joint.batch(), logits.size(1), logits.size(2), run);
+}
+
+}  // namespace nativeops::tuned

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CTC prefix beam search, alone or with a scorer of one's own, such as a language model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nativeops.declare import Array
+from nativeops.errors import ArgumentError, message
+from nativeops.frameworks import framework_of
+from nativeops.layers._arrays import like, namespace
+from nativeops.ops._prefixes import Options, Scorer, search_batch
+from nativeops.ops.ctc_beam_search import CtcPrefixes, ctc_prefixes
+
+
+def ctc_beam_search(
+    logits: Array,
+    lengths: Array | Sequence[int] | None = None,
+    *,
+    beam_width: int = 16,
+    n_best: int = 1,
+    blank: int = 0,
+    normalized: bool = False,
+    token_threshold: float = 0.0,
+    insertion_bonus: float = 0.0,
+    scorer: Scorer | None = None,
+    scorer_weight: float = 1.0,
+) -> CtcPrefixes[Array]:
+    """The label sequences of highest probability under CTC, by prefix beam search.
+
+    Without a scorer all of it is the op `ctc_prefixes`, native and on all threads. With one, the
+    score of a prefix ``p`` is ``log P(p) + Σ (weight · scorer(p[:i])[p[i]] + bonus)``; the search
+    then runs in NumPy on the host, and the scorer is asked once a frame, for all prefixes of a
+    sequence's beam that it has not seen since they came in.
+
+    Args:
+        logits: The outputs ``[t, b, c]`` of each frame, not normalised.
+        lengths: The frames of each sequence, int32 ``[b]`` or a list; ``t`` if left away.
+        beam_width: How many prefixes stay after each frame.
+        n_best: How many sequences to return, at most ``beam_width``.
+        blank: The blank among the ``c`` symbols; -1 is the last one.
+        normalized: ``logits`` are log-probabilities already.
+        token_threshold: A label with a smaller probability in a frame extends no prefix there.
+        insertion_bonus: Added to the score for each label.
+        scorer: From ``n`` prefixes, tuples of labels, to the logarithmic scores of each label that
+            may follow: an array ``[n, c]``, whose column of the blank is not read.
+        scorer_weight: By which those scores are multiplied.
+
+    Returns: As `ctc_prefixes`: ``tokens``, ``lengths``, ``scores`` and ``frames``.
+    Raises: As `ctc_prefixes`; ``ArgumentError`` where a scorer is to be called inside a compiled
+        function; ``ValueError`` for scores of another shape.
+    NaN: stays in its own sequence.
+    Gradient: none.
+    Cost: As `ctc_prefixes`; with a scorer O(t·b·beam_width·c) time in NumPy, and the scorer's.
+    Same as: no equivalent in PyTorch.
+    Source: Hannun et al. 2014, First-pass large vocabulary continuous speech recognition using
+        bi-directional recurrent DNNs, which also has weight and bonus.
+
+    >>> logits = np.log([[[0.4, 0.35, 0.25]]])
+    >>> never_one = lambda prefixes: np.log([[1.0, 0.01, 0.99]] * len(prefixes))
+    >>> found = nativeops.ctc_beam_search(logits, n_best=3, scorer=never_one)
+    >>> found.tokens[0, :, 0]
+    array([-1,  2,  1], dtype=int32)
+    """
+    steps, batch = logits.shape[:2]
+    options = {
+        "beam_width": beam_width, "n_best": n_best, "blank": blank, "normalized": normalized,
+        "token_threshold": token_threshold, "insertion_bonus": insertion_bonus,
+    }  # fmt: skip
+    if isinstance(lengths, (list, tuple)):
+        lengths = like(logits, lengths, "int32")
+    if scorer is None:
+        return ctc_prefixes(logits, lengths, **options)
+    x = _on_host(logits)
+    frames = np.full(batch, steps, np.int32) if lengths is None else _on_host(lengths)
+    ctc_prefixes(x[:, :0], frames[:0], **options)  # what is wrong, in the op's own words
+    ctc_prefixes(x[:, :, :0], frames, **options)
+    weighted = Options(beam_width, blank, token_threshold, insertion_bonus, scorer_weight)
+    found = search_batch(x, frames, n_best, normalized, weighted, scorer)
+    return CtcPrefixes(*(_back(logits, array) for array in found))
+
+
+vars(ctc_beam_search)["autograph_info__"] = True  # TensorFlow's AutoGraph leaves it as it is
+
+
+def _on_host(array: Any) -> Any:
+    """The numbers in NumPy; an error where a program is only being built."""
+    try:
+        plain = array.detach().cpu() if framework_of(type(array)) == "torch" else array
+        if str(plain.dtype) == "torch.bfloat16":
+            plain = plain.float()
+        return np.asarray(plain)
+    except Exception as error:
+        text = "a `scorer` is called from Python, which a compiled function cannot do."
+        hint = "search outside of it, or leave `scorer` away."
+        raise ArgumentError(message("ctc_beam_search", text, hint=hint)) from error
+
+
+def _back(logits: Any, array: Any) -> Any:
+    """An array of the framework, device and kind of float that the logits have."""
+    module = namespace(logits)
+    dtype = logits.dtype if array.dtype.kind == "f" else None
+    if hasattr(module, "RaggedTensor"):
+        made = module.constant(array)
+        return made if dtype is None else module.cast(made, dtype)
+    made = module.asarray(array)
+    if module.__name__ == "torch":
+        return made.to(logits.device, dtype or made.dtype)
+    return made if dtype is None else made.astype(dtype)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctc_beam_search: lists, frameworks, and a scorer of one's own."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import nativeops
+from nativeops.errors import ArgumentError, RangeError
+from nativeops.ops.ctc_beam_search_test import all_sequences, hypotheses, log_softmax
+
+RANDOM = np.random.default_rng(5)
+TABLE = log_softmax(RANDOM.standard_normal((4, 4)))  # of a bigram, by the label before
+
+
+def bigram(prefixes):
+    return np.stack([TABLE[prefix[-1] if prefix else 0] for prefix in prefixes])
+
+
+@pytest.mark.parametrize("bonus", [0.0, 0.5])
+def test_scorer_with_beam_of_all_prefixes_is_exact(bonus) -> None:
+    x = RANDOM.standard_normal((5, 2, 4))
+    found = nativeops.ctc_beam_search(
+        x, beam_width=5000, n_best=400, scorer=bigram, scorer_weight=0.7, insertion_bonus=bonus
+    )
+    for b in range(2):
+        total, begins = all_sequences(log_softmax(x[:, b]), 0)
+        seen = list(hypotheses(found, b))[: len(total)]
+        assert {labels for labels, _, _ in seen} == set(total)
+        assert [s for _, s, _ in seen] == sorted((s for _, s, _ in seen), reverse=True)
+        for labels, score, frames in seen:
+            steps = itertools.pairwise((0, *labels))
+            extra = sum(0.7 * TABLE[before, label] + bonus for before, label in steps)
+            assert score == pytest.approx(total[labels] + extra, abs=1e-11)
+            assert frames == begins[labels]
+
+
+def test_scorer_of_zeros_changes_nothing() -> None:
+    x = RANDOM.standard_normal((20, 3, 9))
+    lengths = [20, 0, 7]
+    plain = nativeops.ctc_beam_search(x, lengths, beam_width=6, n_best=6, insertion_bonus=0.3)
+    scored = nativeops.ctc_beam_search(
+        x, lengths, beam_width=6, n_best=6, insertion_bonus=0.3,
+        scorer=lambda prefixes: np.zeros((len(prefixes), 9)),
+    )  # fmt: skip
+    for a, b in zip(plain, scored, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_scorer_sees_each_prefix_of_a_frame_at_once_and_none_twice_while_it_stays() -> None:
+    calls = []
+
+    def scorer(prefixes):
+        calls.append(list(prefixes))
+        return np.zeros((len(prefixes), 3))
+
+    nativeops.ctc_beam_search(RANDOM.standard_normal((8, 1, 3)), beam_width=4, scorer=scorer)
+    assert calls[0] == [()]
+    assert len(calls) <= 8
+    assert max(map(len, calls)) > 1
+    assert all(len(set(prefixes)) == len(prefixes) for prefixes in calls)
+
+
+def test_scorer_may_forbid_labels() -> None:
+    x = RANDOM.standard_normal((12, 1, 5))
+    never = np.array([[0, 0, -np.inf, 0, -np.inf]])
+    found = nativeops.ctc_beam_search(
+        x, n_best=9, scorer=lambda prefixes: np.repeat(never, len(prefixes), 0)
+    )
+    for labels, score, _ in hypotheses(found):
+        assert not {2, 4} & set(labels)
+        assert np.isfinite(score)
+
+
+def test_wrong_arguments_are_refused_with_a_scorer_too() -> None:
+    x = np.zeros((5, 1, 4))
+    with pytest.raises(ValueError, match=r"must return an array of shape \(1, 4\)"):
+        nativeops.ctc_beam_search(x, scorer=lambda prefixes: np.zeros(3))
+    for wrong in ({"blank": 4}, {"n_best": 17}, {"lengths": [9]}, {"beam_width": 0}):
+        with pytest.raises(RangeError) as native:
+            nativeops.ctc_beam_search(x, **wrong)
+        with pytest.raises(RangeError) as scored:
+            nativeops.ctc_beam_search(x, scorer=bigram, **wrong)
+        assert str(scored.value) == str(native.value)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+def test_all_frameworks_find_the_same(framework) -> None:
+    module = pytest.importorskip({"jax": "jax.numpy"}.get(framework, framework))
+    x = RANDOM.standard_normal((9, 2, 4)).astype("f")
+    make = getattr(module, "asarray", None) or module.constant
+    for scorer in (None, bigram):
+        expected = nativeops.ctc_beam_search(x, [9, 5], n_best=3, scorer=scorer)
+        found = nativeops.ctc_beam_search(make(x), [9, 5], n_best=3, scorer=scorer)
+        for mine, other in zip(found, expected, strict=True):
+            assert type(mine).__module__.startswith((framework, "jaxlib"))
+            np.testing.assert_allclose(np.asarray(mine), other, rtol=1e-6)
+
+
+def test_bfloat16_of_torch_comes_back_as_it_went() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(RANDOM.standard_normal((6, 1, 4))).bfloat16()
+    found = nativeops.ctc_beam_search(x, scorer=bigram)
+    assert found.scores.dtype == torch.bfloat16
+    assert found.tokens.dtype == torch.int32
+
+
+def test_compiled_function_cannot_call_a_scorer() -> None:
+    jax = pytest.importorskip("jax")
+    search = jax.jit(lambda x: nativeops.ctc_beam_search(x).tokens)
+    x = RANDOM.standard_normal((6, 1, 4)).astype("f")
+    assert np.array_equal(search(x), nativeops.ctc_beam_search(x).tokens)
+    with pytest.raises(ArgumentError, match="search outside of it"):
+        jax.jit(lambda x: nativeops.ctc_beam_search(x, scorer=bigram).tokens)(x)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transducer loss as a module of PyTorch."""
+
+import torch
+
+from nativeops.layers.transducer import Reduction, rnnt_loss
+from nativeops.ops.rnnt_loss import Topology
+
+
+class RNNTLoss(torch.nn.Module):
+    """Transducer loss with the arguments of `torchaudio.transforms.RNNTLoss`.
+
+    Beyond them: int64 targets and lengths, float64 and half-precision logits, and `topology`.
+    """
+
+    def __init__(
+        self,
+        blank: int = -1,
+        clamp: float = -1.0,
+        reduction: Reduction = "mean",
+        fused_log_softmax: bool = True,
+        *,
+        topology: Topology = "rnnt",
+    ) -> None:
+        super().__init__()
+        self.blank = blank
+        self.clamp = clamp
+        self.reduction: Reduction = reduction
+        self.fused_log_softmax = fused_log_softmax
+        self.topology: Topology = topology
+
+    def forward(
+        self,
+        logits: torch.Tensor,
+        targets: torch.Tensor,
+        logit_lengths: torch.Tensor,
+        target_lengths: torch.Tensor,
+    ) -> torch.Tensor:
+        """The loss of ``logits [b, t, u + 1, v]``; see `nativeops.rnnt_loss`."""
+        return rnnt_loss(
+            logits, targets, logit_lengths, target_lengths, self.blank, self.clamp,
+            self.reduction, self.fused_log_softmax, topology=self.topology,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """What differs from the defaults."""
+        words = [f"blank={self.blank}", f"reduction={self.reduction!r}"]
+        return ", ".join(words + [f"topology={self.topology!r}"] * (self.topology != "rnnt"))

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// CTC prefix beam search. Declared in ctc_beam_search.py. On the CPU only: its tree grows as it
+// goes, and a sequence is one thread's work.
+#pragma once
+#include <stdexcept>
+#include <string>
+
+#include "nativeops/devices/kernel.h"
+#if !defined(__CUDACC__)
+#include "nativeops/devices/prefix_search.h"
+#endif
+
+namespace nativeops {
+
+#if !defined(__CUDACC__)
+namespace prefix_search {
+
+// log softmax of a frame, or the frame as it is. False where it has a NaN or a positive infinity.
+template <class T>
+bool read_frame(const In<T, 1>& logits, bool normalized, std::vector<double>& to) {
+  double largest = kNever, sum = 0;
+  bool valid = true;
+  for (int64_t c = 0; c < logits.size(0); ++c) {
+    to[c] = static_cast<Accum<T>>(logits(c));
+    valid = valid && to[c] <= Extreme<double>::most;
+    largest = max2(largest, to[c]);
+  }
+  if (normalized || largest == kNever) return valid;
+  for (double value : to) sum += exp(value - largest);
+  const double log_sum = log(sum);
+  for (double& value : to) value = (value - largest) - log_sum;
+  return valid;
+}
+
+// What an op makes, of one sequence: n_best t.
+template <class T>
+struct Found {
+  Out<int32_t, 2> tokens;
+  Out<int32_t, 1> lengths;
+  Out<T, 1> scores;
+  Out<int32_t, 2> frames;
+
+  // Where there is no hypothesis. The score is -infinity, or NaN if a frame has one.
+  void clear(double score) const {
+    for (int64_t n = 0; n < lengths.size(0); ++n) {
+      lengths(n) = 0;
+      scores(n) = T(static_cast<Accum<T>>(score));
+      for (int64_t t = 0; t < tokens.size(1); ++t) tokens(n, t) = frames(n, t) = -1;
+    }
+  }
+  void put(int64_t n, const Search& search, const Hypothesis& h) const {
+    scores(n) = T(static_cast<Accum<T>>(search.score(h)));
+    int64_t prefix = h.prefix, time = h.better().times;
+    int64_t i = search.prefixes()[prefix].length;
+    lengths(n) = static_cast<int32_t>(i);
+    for (; i > 0; prefix = search.prefixes()[prefix].parent, time = search.times()[time].before) {
+      --i;
+      tokens(n, i) = static_cast<int32_t>(search.prefixes()[prefix].label);
+      frames(n, i) = static_cast<int32_t>(search.times()[time].frame);
+    }
+  }
+};
+
+template <class T>
+void search_sequence(const In<T, 2>& logits, int64_t length, bool normalized,
+                     const Options& options, const Found<T>& found) {
+  const int64_t labels = logits.size(1);
+  std::vector<double> frame(static_cast<size_t>(labels));
+  Search search(options);
+  found.clear(kNever);
+  for (int64_t t = 0; t < length; ++t) {
+    if (!read_frame(at(logits, t), normalized, frame)) {
+      return found.clear(std::numeric_limits<double>::quiet_NaN());
+    }
+    if (labels > 0) search.step(frame.data(), labels, t);
+    if (labels == 0) return;
+  }
+  const auto count = static_cast<int64_t>(search.beam().size());
+  for (int64_t n = 0; n < min2(found.lengths.size(0), count); ++n) {
+    found.put(n, search, search.beam()[static_cast<size_t>(n)]);
+  }
+}
+
+inline void check(const In<int32_t, 1>& lengths, int64_t frames, int64_t labels, int64_t blank,
+                  int64_t beam_width, int64_t n_best) {
+  auto refuse = [](const std::string& what, int64_t value, const std::string& range) {
+    throw std::runtime_error("`" + what + "` is " + std::to_string(value) + ", but must be " +
+                             range + ".");
+  };
+  if (blank >= labels && labels > 0)
+    refuse("blank", blank, "from -1, the last, to " + std::to_string(labels - 1));
+  if (n_best > beam_width)
+    refuse("n_best", n_best, "at most `beam_width`, which is " + std::to_string(beam_width));
+  for (int64_t b = 0; b < lengths.size(0); ++b) {
+    if (lengths(b) < 0 || lengths(b) > frames)
+      refuse("lengths[" + std::to_string(b) + "]", lengths(b),
+             "from 0 to " + std::to_string(frames) + ", the frames of `logits`");
+  }
+}
+
+}  // namespace prefix_search
+#endif
+
+template <class T>
+void ctc_prefixes(Device& dev, In<T, 3> logits, In<int32_t, 1> lengths, Out<int32_t, 3> tokens,
+                  Out<int32_t, 2> token_lengths, Out<T, 2> scores, Out<int32_t, 3> frames,
+                  int64_t beam_width, int64_t n_best, int64_t blank, bool normalized,
+                  double token_threshold, double insertion_bonus) {
+#if defined(__CUDACC__)
+  throw std::runtime_error("beam search runs on the CPU: move `logits` there.");
+#else
+  using namespace prefix_search;
+  const int64_t steps = logits.size(0), labels = logits.size(2);
+  check(lengths, steps, labels, blank, beam_width, n_best);
+  const Options options{beam_width, blank < 0 ? labels - 1 : blank, log(token_threshold),
+                        insertion_bonus};
+  dev.parallel(logits.size(1), [&](int64_t b) {
+    const In<T, 2> own{&logits(0, b, 0), {steps, labels}, {logits.stride(0), logits.stride(2)}};
+    search_sequence(own, lengths ? lengths(b) : steps, normalized, options,
+                    Found<T>{at(tokens, b), at(token_lengths, b), at(scores, b), at(frames, b)});
+  });
+#endif
+}
+
+}  // namespace nativeops
