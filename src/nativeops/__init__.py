@@ -9,8 +9,8 @@ from nativeops.layers.decoding import ctc_beam_search
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.layers.transducer import rnnt_loss
 from nativeops.library import get_num_threads, set_num_threads
-from nativeops.ops.ctc_fsa import ctc_fsa, ctc_fsa_packed
 from nativeops.ops.ctc_beam_search import ctc_prefixes
+from nativeops.ops.ctc_fsa import ctc_fsa, ctc_fsa_packed
 from nativeops.ops.dropout import dropout
 from nativeops.ops.fast_baum_welch import fast_baum_welch, fast_baum_welch_packed
 from nativeops.ops.fast_viterbi import fast_viterbi
@@ -26,10 +26,10 @@ from nativeops.ops.rnnt_loss import rnnt_costs
 __all__ = [
     "NativeOpsError",
     "accelerate",
-    "ctc_loss",
+    "ctc_beam_search",
     "ctc_fsa",
     "ctc_fsa_packed",
-    "ctc_beam_search",
+    "ctc_loss",
     "ctc_prefixes",
     "dropout",
     "fast_baum_welch",

@@ -60,4 +60,6 @@ class CTCLoss(torch.nn.CTCLoss):
 
 def _one(length: Any) -> Any:
     """The length of one sequence as that of a batch."""
-    return length.reshape(1) if isinstance(length, torch.Tensor) else torch.as_tensor(length).view(1)
+    return (
+        length.reshape(1) if isinstance(length, torch.Tensor) else torch.as_tensor(length).view(1)
+    )

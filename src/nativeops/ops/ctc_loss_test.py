@@ -156,7 +156,9 @@ def test_gradient_is_the_slope_across_blocks_of_frames(normalized: bool, level: 
     direction, step = normal(*x.shape), 1e-6
 
     def total(shift: float) -> float:
-        return float(loss_and_gradient(x + shift * direction, targets, *lengths, **options)[0].sum())
+        return float(
+            loss_and_gradient(x + shift * direction, targets, *lengths, **options)[0].sum()
+        )
 
     with selected(level):
         _, gradient = loss_and_gradient(x, targets, *lengths, **options)
