@@ -154,6 +154,7 @@ def test_interrupted_training_resumes_to_the_same_bits(tmp_path: Path) -> None:
     kept.load(checkpoint)
     assert kept.losses == whole.losses[:4]
     resumed = train(TINY, checkpoint)
+    assert resumed.resumed == 4
     assert resumed.losses == whole.losses
     for ours, theirs in zip(states(resumed), states(whole), strict=True):
         assert torch.equal(ours, theirs)
@@ -185,6 +186,17 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"other settings: .*'hidden': 8") as caught:
         train(replace(TINY, hidden=16), checkpoint)
     assert "remove it, or name another file" in str(caught.value)
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    for content in (b"", b"text", b"PK\x03\x04"):
+        checkpoint = tmp_path / "training.pt"
+        checkpoint.write_bytes(content)
+        with pytest.raises(ArgumentError, match="is no checkpoint of a training"):
+            train(TINY, checkpoint)
+    torch.save([1, 2], checkpoint)
+    with pytest.raises(ArgumentError, match="is no checkpoint of a training"):
+        train(TINY, checkpoint)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,6 @@ class Outcome(NamedTuple):
 
     training: Training
     seconds: float  # of the steps that were taken now
-    resumed: int  # steps that had been taken before
     reading: Reading
     speed: list[Measurement]
 
@@ -76,21 +75,16 @@ def demo(checkpoint: Path | None, *, quick: bool, progress: Progress) -> Outcome
         quick: A shorter training and few rounds of the measurement.
         progress: Hears what is being done, and the share that is done.
     """
-    taken: list[float] = []
-
-    def hear(text: str, share: float) -> None:
-        taken.append(time.perf_counter())
-        progress(text, TRAINING * share)
-
     started = time.perf_counter()
-    training = train(SHORT if quick else PLAN, checkpoint, hear)
+    plan = SHORT if quick else PLAN
+    training = train(plan, checkpoint, lambda text, share: progress(text, TRAINING * share))
     seconds = time.perf_counter() - started
     progress("reading held-out lines", TRAINING)
     reading = read(training.model, held_out_lines(SEED, HELD_OUT))
     threads = len(os.sched_getaffinity(0))
     bench = BenchPlan(SPEED, threads, QUICK if quick else Effort(seconds=12.0), memory=False)
-    speed = list(run(bench, lambda text, share: progress(text, TRAINING + 0.4 * share)))
-    return Outcome(training, seconds, training.step - len(taken), reading, speed)
+    speed = list(run(bench, lambda text, share: progress(text, TRAINING + (1 - TRAINING) * share)))
+    return Outcome(training, seconds, reading, speed)
 
 
 def read(trained: Any, lines: Lines) -> Reading:
@@ -118,10 +112,11 @@ def findings(outcome: Outcome) -> list[str]:
     reading, plan = outcome.reading, outcome.training.plan
     errors = ", ".join(f"{error:.2%} by {how}" for how, error in reading.errors().items())
     digits = int(reading.lines.target_lengths.sum())
-    before = f" after {outcome.resumed} taken up from the checkpoint" if outcome.resumed else ""
+    resumed = outcome.training.resumed
+    before = f" after {resumed} taken up from the checkpoint" if resumed else ""
     confidence = np.array([sure for spans in reading.aligned for _, _, sure in spans])
     return [
-        f"Trained in {outcome.seconds:.1f} s: {plan.steps - outcome.resumed} steps of "
+        f"Trained in {outcome.seconds:.1f} s: {plan.steps - resumed} steps of "
         f"{plan.batch} lines{before}.",
         f"Label error on {len(reading.found)} held-out lines of {digits} digits: {errors}.",
         f"Forced alignment gives each digit its frames: on average {_frames(reading.aligned):.1f} "
@@ -135,7 +130,7 @@ def _frames(aligned: Sequence[model.Spans]) -> float:
 
 def rows(speed: Sequence[Measurement]) -> list[tuple[str, ...]]:
     """Who computes the step, how long, the quartiles, and how many times as long as ours."""
-    ours = next((each.median for each in speed if each.counts), float("nan"))
+    ours = speed[0].median
     table = []
     for each in speed:
         if not each.counts:
@@ -146,7 +141,7 @@ def rows(speed: Sequence[Measurement]) -> list[tuple[str, ...]]:
     return table
 
 
-COLUMNS = ("step of training with", "median", "quartiles", "by ours")
+COLUMNS = ("step of training with", "median", "quartiles", "times ours")
 
 
 def table(speed: Sequence[Measurement]) -> Table:

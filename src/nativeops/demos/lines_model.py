@@ -11,7 +11,7 @@ import nativeops
 from nativeops.demos.lines_data import BLANK, CLASSES, HEIGHT, Lines
 from nativeops.layers.torch import LSTM, CTCLoss
 
-LSTMS = {"nativeops": LSTM, "torch": torch.nn.LSTM}
+LSTMS: dict[str, Any] = {"nativeops": LSTM, "torch": torch.nn.LSTM}
 Library = Literal["nativeops", "torch"]
 Spans = Sequence[tuple[int, int, float]]
 

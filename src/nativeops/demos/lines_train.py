@@ -44,6 +44,7 @@ class Training:
         self.criterion = Criterion(library)
         self.optimizer = torch.optim.Adam(self.model.parameters())
         self.losses: list[float] = []
+        self.resumed = 0  # steps that a checkpoint had
 
     @property
     def step(self) -> int:
@@ -84,13 +85,20 @@ class Training:
 
     def load(self, path: Path) -> None:
         """Go on from where `save` was called."""
-        state: dict[str, Any] = torch.load(path, weights_only=True)
-        if state["plan"] != asdict(self.plan):
-            text = f"`{path}` was written by a training with other settings: {state['plan']}."
-            raise ArgumentError(message("demo", text, hint="remove it, or name another file."))
+        hint = "remove it, or name another file."
+        try:
+            state: dict[str, Any] = torch.load(path, weights_only=True)
+            plan = state["plan"]
+        except Exception as problem:  # PyTorch raises what its many readers raise
+            text = f"`{path}` is no checkpoint of a training."
+            raise ArgumentError(message("demo", text, hint=hint)) from problem
+        if plan != asdict(self.plan):
+            text = f"`{path}` was written by a training with other settings: {plan}."
+            raise ArgumentError(message("demo", text, hint=hint))
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.losses = list(state["losses"])
+        self.resumed = self.step
 
 
 def train(
@@ -100,7 +108,7 @@ def train(
 ) -> Training:
     """Train to the end; from the checkpoint on, if there is one.
 
-    The state is written there every ``keep_every`` steps, between two steps, so what is interrupted
+    The state is written there every ``keep_every`` steps, and at the end; so what is interrupted
     loses fewer than these.
     """
     training = Training(plan)
@@ -110,6 +118,6 @@ def train(
         loss = training.take_step()
         text = f"training: step {training.step} of {plan.steps}, loss {loss:.3f}"
         progress(text, training.step / plan.steps)
-        if checkpoint and training.step % plan.keep_every == 0:
+        if checkpoint and (training.step % plan.keep_every == 0 or training.step == plan.steps):
             training.save(checkpoint)
     return training
