@@ -87,8 +87,8 @@ docs: $(built) ## Write docs/reference from the declarations
 bench: $(built) ## Measure all ops against their rivals and write the report
 	$(python) -m nativeops bench
 
-demo: $(built) ## Show what the ops do, with a picture
-	$(python) -m nativeops demo l1
+demo: $(built) ## Train a recogniser of handwritten lines, with a picture and a page of what it does
+	$(python) -m nativeops demo --report nativeops-demo-lines.html
 
 doctor: $(built) ## Say what works on this machine, and what to do about the rest
 	$(python) -m nativeops doctor

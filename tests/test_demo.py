@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from nativeops.cli import demo as demo_command
 from nativeops.cli.app import app
-from nativeops.demos.l1_data import digits
+from nativeops.demos.digits import digits
 
 # Well below what the seeds give (98.2, 91.1 and 96.9 %), well above chance (10 %).
 THRESHOLDS = {"nearest neighbours": 97.0, "k-medians": 88.0, "learned prototypes": 95.0}

@@ -29,7 +29,7 @@ def printed(framework: str) -> str:
 
 
 def test_there_is_an_example_for_every_framework() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {f"learn_{f}" for f in FRAMEWORKS}
+    assert {path.stem for path in EXAMPLES.glob("learn_*.py")} == {f"learn_{f}" for f in FRAMEWORKS}
 
 
 def test_example_learns() -> None:

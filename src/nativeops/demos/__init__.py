@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole small applications on real data, one file each; ``nativeops demo`` runs them."""
+"""Whole small applications on real data, one stem each; ``nativeops demo`` runs them."""

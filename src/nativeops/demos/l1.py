@@ -16,7 +16,7 @@ from nativeops.bench.measure import QUICK, Effort
 from nativeops.bench.measurement import Measurement
 from nativeops.bench.report import duration, megabytes
 from nativeops.bench.run import Plan, run
-from nativeops.demos.l1_data import digits
+from nativeops.demos.digits import digits
 from nativeops.demos.l1_learn import k_medians, learned_prototypes, nearest_neighbours
 from nativeops.demos.l1_picture import accuracy, draw
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nativeops import pairwise_l1
-from nativeops.demos.l1_data import CLASSES, Digits
+from nativeops.demos.digits import CLASSES, Digits
 
 NEIGHBOURS = 3
 MEDIANS = 30

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nativeops.bench.measurement import Measurement
-from nativeops.demos.l1_data import Digits
+from nativeops.demos.digits import Digits
 from nativeops.demos.l1_learn import Clusters, Labels
 
 INK, OURS, OTHERS = "#222222", "#1f6fb4", "#b8bec6"

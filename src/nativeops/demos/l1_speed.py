@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nativeops import pairwise_l1
 from nativeops.bench.case import OURS, Bench
 from nativeops.bench.forms import numpy_rival, torch_gradient, torch_rival
-from nativeops.demos.l1_data import CLASSES, digits
+from nativeops.demos.digits import CLASSES, digits
 from nativeops.demos.l1_learn import MEDIANS, PROTOTYPES
 from nativeops.ops.pairwise_l1_bench import (
     distances,
