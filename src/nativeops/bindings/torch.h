@@ -30,7 +30,7 @@ struct Call {
   NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
   uint32_t want;
   const Tensor* into;  // the caller's, one for each output; null to make new ones
-  bool fill;    // outputs that nobody wants are tensors without elements, instead of null
+  bool fill;           // outputs that nobody wants are tensors without elements, instead of null
   Owned outputs;
 };
 
