@@ -74,11 +74,17 @@ def from_arcs(
     """
     listed = [[Arc(*arc) for arc in own] for own in arcs]
     first_states = [starts] * len(listed) if isinstance(starts, int) else list(starts)
-    finals = [dict(own) for own in ends] if ends is not None else [{} for _ in listed]
+    given_ends: Sequence[Mapping[int, float | None]] = [{}] * len(listed) if ends is None else ends
+    finals = [dict(own) for own in given_ends]
     if not len(listed) == len(first_states) == len(finals):
         text = f"there are {len(listed)} sequences, but {len(first_states)} starts"
         raise RangeError(message("from_arcs", f"{text} and {len(finals)} maps of ends."))
-    rows, weights, start_end, end_rows, end_costs, offset = [], [], [], [], [], 0
+    rows: list[tuple[int, ...]] = []
+    start_end: list[tuple[int, ...]] = []
+    end_rows: list[tuple[int, ...]] = []
+    weights: list[float] = []
+    end_costs: list[float] = []
+    offset = 0
     for b, (own, start, final) in enumerate(zip(listed, first_states, finals, strict=True)):
         states = [start, *final, *(s for arc in own for s in arc[:2])]
         _check_counts(b, states, [arc.label for arc in own])
@@ -117,10 +123,11 @@ def hmm(
         exit: Weight of ending; None is certain.
         given: What weights are: probabilities, or costs, which are -log of them.
     """
-    arcs, ends = [], []
+    arcs: list[list[tuple[Any, ...]]] = []
+    ends: list[dict[int, float | None]] = []
     steps = [(size, w) for size, w in enumerate((loop, forward, skip)) if w is not None]
     for own in labels:  # state 0 is before the first label
-        found: list[tuple[int, int, int, float | None]] = []
+        found: list[tuple[Any, ...]] = []
         found += [(0, 1, own[0], None)] if own else []
         found += [
             (i + 1, i + size + 1, own[i + size], weight)
@@ -198,7 +205,7 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
     return picture
 
 
-def _named(automata: Any) -> dict[str, NDArray[Any]]:
+def _named(automata: Any) -> dict[str, Any]:
     """The arrays of automata by name, of whatever framework they are."""
     given = {name: getattr(automata, name, None) for name in Automata._fields}
     return {name: np.asarray(array) for name, array in given.items() if array is not None}
