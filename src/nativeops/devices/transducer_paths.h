@@ -18,9 +18,9 @@ void statistics(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& c
   for_each_item(dev, joint.batch() * frames * width, [=] KERNEL(Team team, int64_t cell) {
     const int64_t u = cell % width, t = cell / width % frames, b = cell / width / frames;
     if (t >= joint.frames(b) || u > joint.labels(b)) return;
-    const auto row = at(at(at(joint.logits, b), t), u);
     A largest = 0, sum = 1;
-    if (normalises) {
+    if (normalises && joint.classes() > 0) {
+      const auto row = at(at(at(joint.logits, b), t), u);
       largest = team.max(0, row.size(0), [=](int64_t k) { return A(row(k)); });
       const A shift = largest == lowest<A>() ? A(0) : largest;
       sum = team.sum(0, row.size(0), [=](int64_t k) { return exp(A(row(k)) - shift); });
@@ -160,6 +160,7 @@ void gradient(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& cel
               const Out<Accum<T>, 4>& leaving, const Flow<T>& flow) {
   using A = Accum<T>;
   const int64_t frames = joint.logits.size(1), width = joint.logits.size(2);
+  if (joint.classes() == 0) return;
   for_each_item(dev, joint.batch() * frames * width, [=] KERNEL(Team team, int64_t cell) {
     const int64_t u = cell % width, t = cell / width % frames, b = cell / width / frames;
     const auto row = at(at(at(joint.logits, b), t), u);

@@ -32,20 +32,21 @@ bool read_frame(const In<T, 1>& logits, bool normalized, std::vector<double>& to
   return valid;
 }
 
-// What an op makes, of one sequence: n_best t.
+// What an op makes, of sequence b.
 template <class T>
 struct Found {
-  Out<int32_t, 2> tokens;
+  Out<int32_t, 3> tokens;
   Out<int32_t, 1> lengths;
   Out<T, 1> scores;
-  Out<int32_t, 2> frames;
+  Out<int32_t, 3> frames;
+  int64_t b;
 
   // Where there is no hypothesis. The score is -infinity, or NaN if a frame has one.
   void clear(double score) const {
     for (int64_t n = 0; n < lengths.size(0); ++n) {
       lengths(n) = 0;
       scores(n) = T(static_cast<Accum<T>>(score));
-      for (int64_t t = 0; t < tokens.size(1); ++t) tokens(n, t) = frames(n, t) = -1;
+      for (int64_t t = 0; t < tokens.size(2); ++t) tokens(b, n, t) = frames(b, n, t) = -1;
     }
   }
   void put(int64_t n, const Search& search, const Hypothesis& h) const {
@@ -55,8 +56,8 @@ struct Found {
     lengths(n) = static_cast<int32_t>(i);
     for (; i > 0; prefix = search.prefixes()[prefix].parent, time = search.times()[time].before) {
       --i;
-      tokens(n, i) = static_cast<int32_t>(search.prefixes()[prefix].label);
-      frames(n, i) = static_cast<int32_t>(search.times()[time].frame);
+      tokens(b, n, i) = static_cast<int32_t>(search.prefixes()[prefix].label);
+      frames(b, n, i) = static_cast<int32_t>(search.times()[time].frame);
     }
   }
 };
@@ -69,11 +70,11 @@ void search_sequence(const In<T, 2>& logits, int64_t length, bool normalized,
   Search search(options);
   found.clear(kNever);
   for (int64_t t = 0; t < length; ++t) {
+    if (labels == 0) return;
     if (!read_frame(at(logits, t), normalized, frame)) {
       return found.clear(std::numeric_limits<double>::quiet_NaN());
     }
-    if (labels > 0) search.step(frame.data(), labels, t);
-    if (labels == 0) return;
+    search.step(frame.data(), labels, t);
   }
   const auto count = static_cast<int64_t>(search.beam().size());
   for (int64_t n = 0; n < min2(found.lengths.size(0), count); ++n) {
@@ -115,9 +116,10 @@ void ctc_prefixes(Device& dev, In<T, 3> logits, In<int32_t, 1> lengths, Out<int3
   const Options options{beam_width, blank < 0 ? labels - 1 : blank, log(token_threshold),
                         insertion_bonus};
   dev.parallel(logits.size(1), [&](int64_t b) {
-    const In<T, 2> own{&logits(0, b, 0), {steps, labels}, {logits.stride(0), logits.stride(2)}};
+    const In<T, 2> own{
+        logits ? &logits(0, b, 0) : nullptr, {steps, labels}, {logits.stride(0), logits.stride(2)}};
     search_sequence(own, lengths ? lengths(b) : steps, normalized, options,
-                    Found<T>{at(tokens, b), at(token_lengths, b), at(scores, b), at(frames, b)});
+                    Found<T>{tokens, at(token_lengths, b), at(scores, b), frames, b});
   });
 #endif
 }
