@@ -38,7 +38,7 @@ class Automata(NamedTuple):
     @property
     def batch(self) -> int:
         """The number of sequences."""
-        return self.start_end_states.shape[1]
+        return int(self.start_end_states.shape[1])
 
     def arguments(self) -> dict[str, Any]:
         """All of it by name, without what is None: ``fast_baum_welch(scores, **a.arguments())``."""
@@ -198,7 +198,7 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
     return picture
 
 
-def _named(automata: Any) -> dict[str, NDArray[Any]]:
+def _named(automata: Any) -> dict[str, Any]:
     """The arrays of automata by name, of whatever framework they are."""
     given = {name: getattr(automata, name, None) for name in Automata._fields}
     return {name: np.asarray(array) for name, array in given.items() if array is not None}

@@ -46,7 +46,8 @@ def get_ctc_fsa_fast_bw(
     lengths = seq_lens.to(targets.device, targets.dtype)
     options: Any = {"blank": blank_idx, "label_loop": label_loop}
     if edges_bound is None:
-        return tuple(ops.ctc_fsa.ctc_fsa(targets, lengths, **options))
+        every = ops.ctc_fsa.ctc_fsa(targets, lengths, **options)
+        return every.edges, every.weights, every.start_end_states
     inside = torch.arange(targets.shape[1], device=targets.device) < lengths[:, None]
     packed = ops.ctc_fsa.ctc_fsa_packed(targets[inside], lengths, **options)
     missing = edges_bound - packed.weights.shape[0]
@@ -89,9 +90,10 @@ def fast_baum_welch(
     """
     lengths = _lengths(seq_mask, "fast_baum_welch").to(am_scores.device)
     weights = weights.to(am_scores.dtype)
-    return tuple(
-        ops.fast_baum_welch.fast_baum_welch(am_scores, edges, weights, start_end_states, lengths)
+    fwdbwd, costs = ops.fast_baum_welch.fast_baum_welch(
+        am_scores, edges, weights, start_end_states, lengths
     )
+    return fwdbwd, costs
 
 
 def fast_baum_welch_packed(
@@ -149,11 +151,10 @@ def fast_viterbi(
     scores = weights.to(am_scores.dtype)
     costs = torch.where(scores == float("inf"), scores, -scores)
     lengths = am_seq_len.to(am_scores.device, torch.int32)
-    return tuple(
-        ops.fast_viterbi.fast_viterbi(
-            am_scores, edges, costs, start_end_states, lengths, mask_idx=mask_idx
-        )
+    alignment, best = ops.fast_viterbi.fast_viterbi(
+        am_scores, edges, costs, start_end_states, lengths, mask_idx=mask_idx
     )
+    return alignment, best
 
 
 def _time_major(
