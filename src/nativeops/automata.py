@@ -38,7 +38,7 @@ class Automata(NamedTuple):
     @property
     def batch(self) -> int:
         """The number of sequences."""
-        return self.start_end_states.shape[1]
+        return int(self.start_end_states.shape[1])
 
     def arguments(self) -> dict[str, Any]:
         """All of it by name, without what is None: ``fast_baum_welch(scores, **a.arguments())``."""

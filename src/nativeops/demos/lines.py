@@ -131,7 +131,7 @@ def _frames(aligned: Sequence[model.Spans]) -> float:
 def rows(speed: Sequence[Measurement]) -> list[tuple[str, ...]]:
     """Who computes the step, how long, the quartiles, and how many times as long as ours."""
     ours = speed[0].median
-    table = []
+    table: list[tuple[str, ...]] = []
     for each in speed:
         if not each.counts:
             table.append((each.rival, each.error or each.skipped, "", ""))

@@ -2,7 +2,7 @@
 """CTC in any framework: the loss with its conventions, and the best path."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from nativeops.layers._arrays import integers, known, namespace
 from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
 
-Lengths = Array | Sequence[int] | None
+Lengths: TypeAlias = Array | Sequence[int] | None
 Reduction = Literal["none", "sum", "mean"]
 
 
@@ -71,11 +71,13 @@ def ctc_loss(
         targets = _padded(logits, targets, target_lengths)
     frames = integers("ctc_loss", "input_lengths", input_lengths, logits)
     labels = integers("ctc_loss", "target_lengths", target_lengths, logits)
-    loss = ctc_losses(
+    loss: Array = ctc_losses(
         logits, targets, frames, labels,
         blank=blank, normalized=normalized, label_loop=label_loop, zero_infinity=zero_infinity,
     ).loss  # fmt: skip
-    return loss if reduction == "none" else _reduced(loss, labels, targets, reduction == "mean")
+    if reduction != "none":
+        loss = _reduced(loss, labels, targets, reduction == "mean")
+    return loss
 
 
 def ctc_greedy_decode(

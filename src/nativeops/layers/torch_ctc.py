@@ -49,7 +49,7 @@ class CTCLoss(torch.nn.CTCLoss):
         if alone:
             log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)
             input_lengths, target_lengths = _one(input_lengths), _one(target_lengths)
-        loss = ctc_loss(
+        loss: torch.Tensor = ctc_loss(
             log_probs, targets, input_lengths, target_lengths,
             blank=self.blank, reduction=cast(Literal["none", "mean", "sum"], self.reduction),
             zero_infinity=self.zero_infinity,

@@ -53,7 +53,7 @@ def rnnt_loss(
         text = f'`reduction` must be "none", "mean" or "sum", but is {reduction!r}.'
         raise RangeError(message("rnnt_loss", text))
     lengths = like(targets, logit_lengths), like(targets, target_lengths)
-    costs = rnnt_costs(
+    costs: Array = rnnt_costs(
         logits, targets, *lengths,
         blank=blank, clamp=clamp, fused_log_softmax=fused_log_softmax, topology=topology,
     ).costs  # fmt: skip

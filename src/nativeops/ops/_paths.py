@@ -13,6 +13,7 @@ def select(
     start_end: Any,
     ends: Any,
     end_weights: Any,
+    *,
     best: bool = False,
 ) -> Any:
     """The edges of one sequence with their numbers, its start, and the costs of its end states.

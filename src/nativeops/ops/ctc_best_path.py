@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CTC's best path: what the most probable class of each frame says."""
 
-from typing import Annotated, Generic, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,9 @@ def ctc_best_path(
     array([[ 1,  1,  2, -1, -1]], dtype=int32)
     """
     steps, batch = logits.shape[:2]
-    labels = np.full((batch, steps), -1, np.int32)
-    lengths, scores = np.zeros(batch, np.int32), np.zeros(batch)
+    labels: Any = np.full((batch, steps), -1, np.int32)
+    lengths: Any = np.zeros(batch, np.int32)
+    scores: Any = np.zeros(batch)
     wide = logits.astype(np.float64)
     sums = _ctc.log_sums(wide)
     for b in range(batch):

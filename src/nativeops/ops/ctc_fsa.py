@@ -136,16 +136,17 @@ def ctc_fsa_packed(
     """
     batch, used = len(target_lengths), np.concatenate([[0], np.cumsum(target_lengths)]).astype(int)
     n_edges, numbers = 5 * len(targets) + 5 * batch, np.arange(batch)
-    edges, weights = np.zeros((4, n_edges), np.int32), np.full(n_edges, np.inf, np.float32)
-    offsets = (5 * (used + np.arange(batch + 1))).astype(np.int32)
+    edges: Any = np.zeros((4, n_edges), np.int32)
+    weights: Any = np.full(n_edges, np.inf, np.float32)
+    offsets: Any = (5 * (used + np.arange(batch + 1))).astype(np.int32)
     first = 2 * used[:-1] + 3 * numbers
     for b in range(batch):
         labels = targets[used[b] : used[b + 1]]
         for e, arc in enumerate(_edges(labels, blank, label_loop, 5 * len(labels) + 5), offsets[b]):
             edges[:, e] = first[b] + arc[0], first[b] + arc[1], arc[2], b
             weights[e] = arc[3]
-    ends = np.stack([first, 2 * used[1:] + 3 * numbers + 2])
-    return CtcFsaPacked(edges, weights, ends.astype(np.int32), offsets)
+    ends: Any = np.stack([first, 2 * used[1:] + 3 * numbers + 2]).astype(np.int32)
+    return CtcFsaPacked(edges, weights, ends, offsets)
 
 
 @ctc_fsa.example

@@ -85,4 +85,5 @@ def error_rate(a: Any, b: Any, a_len: Any = None, b_len: Any = None) -> ErrorRat
     on_cpu = counts.cpu() if hasattr(counts, "detach") else counts  # PyTorch's may be on CUDA
     by_pair = np.asarray(on_cpu).astype(np.int64)
     wrong = int((by_pair[:, 1:].sum(1) > 0).sum())
-    return ErrorRate(*by_pair.sum(0).tolist(), len(by_pair), wrong)
+    right, substituted, inserted, deleted = by_pair.sum(0).tolist()
+    return ErrorRate(right, substituted, inserted, deleted, len(by_pair), wrong)

@@ -62,7 +62,8 @@ def fast_baum_welch(
     """
     (steps, batch, _), automata = am_scores.shape, (edges, weights, start_end_states)
     ends = (end_states, end_weights)
-    fwdbwd, obs = np.full(am_scores.shape, np.inf), np.zeros((steps, batch))
+    fwdbwd: Any = np.full(am_scores.shape, np.inf)
+    obs: Any = np.zeros((steps, batch))
     for b in range(batch):
         n = steps if lengths is None else int(lengths[b])
         fwdbwd[:n, b], obs[:n, b], _ = _paths.posteriors(am_scores[:n, b], b, *automata, *ends)
@@ -114,7 +115,8 @@ def fast_baum_welch_packed(
     array([1.38629436])
     """
     automata, ends = (edges, weights, start_end_states), (end_states, end_weights)
-    fwdbwd, obs = np.full(am_scores.shape, np.inf), np.zeros(len(lengths))
+    fwdbwd: Any = np.full(am_scores.shape, np.inf)
+    obs: Any = np.zeros(len(lengths))
     for b, (start, n) in enumerate(zip(seq_starts, lengths, strict=True)):
         rows = slice(start, start + n)
         fwdbwd[rows], obs[b], _ = _paths.posteriors(am_scores[rows], b, *automata, *ends)

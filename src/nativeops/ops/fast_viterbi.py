@@ -59,7 +59,8 @@ def fast_viterbi(
     array([0, 1], dtype=int32)
     """
     (steps, batch, _), automata = am_scores.shape, (edges, weights, start_end_states)
-    alignment, scores = np.full((steps, batch), mask_idx, np.int32), np.full(batch, -np.inf)
+    alignment: Any = np.full((steps, batch), mask_idx, np.int32)
+    scores: Any = np.full(batch, -np.inf)
     for b in range(batch):
         n = steps if lengths is None else int(lengths[b])
         path, scores[b] = _best(am_scores[:n, b], b, *automata, end_states, end_weights)

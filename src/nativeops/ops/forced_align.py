@@ -63,9 +63,10 @@ def forced_align(
     (array([1, 0, 0]), array([1]), array([0.9]))
     """
     (steps, batch, _), width = log_probs.shape, targets.shape[1]
-    labels, scores = np.full((steps, batch), -1), np.zeros((steps, batch))
-    starts, ends = np.full((batch, width), -1), np.full((batch, width), -1)
-    confidence = np.zeros((batch, width))
+    labels: Any = np.full((steps, batch), -1)
+    scores: Any = np.zeros((steps, batch))
+    spans: Any = np.full((2, batch, width), -1)
+    confidence: Any = np.zeros((batch, width))
     for b in range(batch):
         frames = steps if input_lengths is None else int(input_lengths[b])
         own = targets[b, : None if target_lengths is None else int(target_lengths[b])]
@@ -78,9 +79,9 @@ def forced_align(
         scores[:frames, b] = log_probs[np.arange(frames), b, said]
         for i in range(len(own)):
             [where] = np.nonzero(path == i)
-            starts[b, i], ends[b, i] = where[0], where[-1] + 1
+            spans[:, b, i] = where[0], where[-1] + 1
             confidence[b, i] = np.exp(scores[where, b]).mean()
-    return ForcedAlign(labels, scores, starts, ends, confidence)
+    return ForcedAlign(labels, scores, spans[0], spans[1], confidence)
 
 
 def _best_path(scores: Any, targets: Any, blank: int, label_loop: bool) -> Any:

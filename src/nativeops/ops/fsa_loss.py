@@ -51,11 +51,13 @@ def fsa_loss(
     array([1.3863])
     """
     (steps, batch, _), automata = logits.shape, (edges, weights, start_end_states)
-    loss = np.zeros(batch)
+    loss: Any = np.zeros(batch)
     for b in range(batch):
         scores = _costs(logits[: steps if lengths is None else int(lengths[b]), b], normalized)
         loss[b] = _paths.posteriors(scores, b, *automata, end_states, end_weights)[1]
-    return np.where(np.isposinf(loss), 0, loss) if zero_infinity else loss
+    if zero_infinity:
+        loss[np.isposinf(loss)] = 0
+    return loss
 
 
 def _costs(logits: Any, normalized: bool) -> Any:
@@ -114,10 +116,11 @@ def fsa_loss_grad(
     array([[[ 0.5, -0.5]]])
     """
     (steps, batch, _), automata = logits.shape, (edges, weights, start_end_states)
-    d_logits, d_weights = np.zeros(logits.shape), np.zeros(weights.shape)
-    ends = np.zeros((2, 0), int) if end_states is None else end_states
-    costs = np.zeros(ends.shape[1]) if end_weights is None else end_weights
-    d_ends = np.zeros(len(costs))
+    d_logits: Any = np.zeros(logits.shape)
+    d_weights: Any = np.zeros(weights.shape)
+    ends: Any = np.zeros((2, 0), int) if end_states is None else end_states
+    costs: Any = np.zeros(ends.shape[1]) if end_weights is None else end_weights
+    d_ends: Any = np.zeros(len(costs))
     for b in range(batch):
         n = steps if lengths is None else int(lengths[b])
         scores = _costs(logits[:n, b], normalized)
@@ -144,17 +147,18 @@ def _(  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@fsa_loss.example
-def _(random, given):  # type: ignore[no-untyped-def]
+def _example(random: Any, given: Any) -> dict[str, Any]:
     t, b, c = (given[name] for name in "tbc")
     made, lengths = _paths.with_paths(random, given)
+    return {"logits": random.standard_normal((t, b, c)), "lengths": lengths, **made}
+
+
+@fsa_loss.example
+def _(random, given):  # type: ignore[no-untyped-def]
     # Differences of an infinite loss are no slopes: where lengths are left away some have no path.
-    finite = {"zero_infinity": True}
-    return {"logits": random.standard_normal((t, b, c)), "lengths": lengths, **made, **finite}
+    return {**_example(random, given), "zero_infinity": True}
 
 
 @fsa_loss_grad.example
 def _(random, given):  # type: ignore[no-untyped-def]
-    made = dict(fsa_loss.make_example(random, given))
-    del made["zero_infinity"]
-    return {**made, "d_out": random.standard_normal(given["b"])}
+    return {**_example(random, given), "d_out": random.standard_normal(given["b"])}

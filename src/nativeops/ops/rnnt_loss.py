@@ -212,7 +212,7 @@ def _leaving(planes: Any, each_frame: bool) -> tuple[Any, Any]:
     return np.exp(here + planes[2] + beta[1:, :-1]), np.exp(here + planes[3] + after)
 
 
-def _example(random, given):  # type: ignore[no-untyped-def]
+def _example(random: Any, given: Any) -> dict[str, Any]:
     t, u, v, lead = given["t"], given["u"], given["v"], given["b"]
     blank = given["blank"] % v if v else 0
     labels = np.array([k for k in range(v) if k != blank] or [0])

@@ -43,10 +43,10 @@ def loss_and_gradient(
 def reference(x: Any, targets: Any) -> tuple[Any, Any]:
     """The same by the definitions."""
     x = x.astype(np.float64)
-    loss, *kept = ctc_losses.reference(x, targets)
+    made = ctc_losses.reference(x, targets)
     one = np.ones(x.shape[1])
-    return loss, ctc_losses_grad.reference(
-        x, targets, *kept, one, blank=0, normalized=False, label_loop=True
+    return made.loss, ctc_losses_grad.reference(
+        x, targets, *made[1:], one, blank=0, normalized=False, label_loop=True
     )
 
 
