@@ -44,8 +44,8 @@ def rapidfuzz(a, b, a_len, b_len):
     return np.array([Levenshtein.distance(x, y) for x, y in pairs])
 
 
-# Around the widths of words (64 labels), of a group (4 or 8 pairs), of short patterns (256, or 512
-# where pairs are many), of vectors in a chain (256 or 512 labels) and of its blocks of columns; few
+# Around the widths of words (64 labels), of a group (4 or 8 pairs), of short patterns (256), of
+# vectors in a chain (256 or 512 labels) and of its blocks of columns; few
 # and many labels.
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ template <class F>
   return true;
 }
 
-// Bits that some label has, 16 labels at a time.
+// Bits that some labels of many sequences have, 16 labels at a time.
 template <class I>
-class UsedBits {
+class Bits {
  public:
   void add(const Sequence<I>& labels) {
     const auto fold = [&](int64_t i) {
