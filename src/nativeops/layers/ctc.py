@@ -61,7 +61,7 @@ def ctc_loss(
     Source: Graves, Fernandez, Gomez & Schmidhuber 2006, Connectionist temporal classification.
 
     >>> even = np.zeros((2, 1, 3))  # nine ways, of which "1 1", "0 1" and "1 0" say the label 1
-    >>> np.exp(-nativeops.ctc_loss(even, np.array([[1]]))).round(4)
+    >>> float(np.exp(-nativeops.ctc_loss(even, np.array([[1]]))).round(4))
     0.3333
     """
     if reduction not in ("none", "sum", "mean"):

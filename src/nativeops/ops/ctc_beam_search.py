@@ -32,11 +32,10 @@ def ctc_prefixes(
 ) -> CtcPrefixes[Array]:
     """The label sequences of highest probability under CTC, by prefix beam search.
 
-    The probability of a sequence is the sum over all paths that give it: after each frame a prefix
-    ``p`` has ``b[p]``, of paths that end in a blank, and ``l[p]``, of those that end in its last
-    label. With ``y`` the frame's probabilities, ``b'[p] = (b[p] + l[p])·y[blank]`` and
-    ``l'[p] = l[p]·y[last] + x·y[last]``, ``x = b[q] + l[q]`` of the prefix ``q`` before, only
-    ``b[q]`` if ``q`` ends in the same label. After each frame the ``beam_width`` prefixes of best
+    ``b'[p] = (b[p] + l[p])·y[blank]``, ``l'[p] = l[p]·y[last] + x·y[last]``: after each frame, of
+    all paths that give a prefix ``p``, ``b[p]`` is the probability of those that end in a blank,
+    and ``l[p]`` of those that end in its last label. ``y`` are the frame's probabilities, and
+    ``x = b[q] + l[q]`` of the prefix ``q`` before, only ``b[q]`` if ``q`` ends in the same label. After each frame the ``beam_width`` prefixes of best
     score stay.
 
     Args:

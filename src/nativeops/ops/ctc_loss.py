@@ -29,7 +29,7 @@ def ctc_losses(
     label_loop: bool = True,
     zero_infinity: bool = False,
 ) -> CtcLosses[Array]:
-    """Connectionist temporal classification: a loss for each sequence, not yet reduced.
+    """Connectionist temporal classification: a loss for each sequence.
 
     ``loss[b] = -log Σ_w Π_t p[t, b, w[t]]`` over all ways ``w`` of one class for each frame that
     say the target: those that become it when repeats are merged and then blanks removed.

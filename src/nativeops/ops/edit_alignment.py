@@ -26,7 +26,7 @@ def edit_alignment(
     a_len: Int32[Array, "batch"] | None = None,
     b_len: Int32[Array, "batch"] | None = None,
 ) -> EditAlignment[Array]:
-    """Alignments with the fewest edits of what was said, ``a``, to the reference ``b``.
+    """Alignments with the fewest edits from ``a`` to the reference ``b``.
 
     The steps lead from ``D[0, 0]`` to ``D[a_len, b_len]``, with ``D`` as in `edit_distance`:
     0, a match, and 1, a substitution, take a label of both; 2, an insertion, takes one of ``a``

@@ -77,7 +77,7 @@ def normalized_edit_distance(
     Source: see `edit_distance`.
 
     >>> normalized_edit_distance(np.array([[1, 2, 3]]), np.array([[1, 3, 4, 2]]))
-    array([0.5], dtype=float32)
+    array([0.75], dtype=float32)
     """
     found: Any = edit_distance.reference(a, b, a_len, b_len, max_distance=max_distance)
     many = _edits.lengths(b_len, b)

@@ -33,7 +33,7 @@ def lstm_projected_layer(
     reverse: bool = False,
     low_memory: bool = False,
 ) -> LstmProjectedLayer[Array]:
-    """One LSTM layer whose outputs are projected, in one direction over a batch of sequences.
+    """One LSTM layer whose outputs are projected, in one direction.
 
     `lstm_layer` with ``output[t] = h' = W_hr (o·tanh(c'))``: the cell has ``h`` numbers, the
     output and the state that the weights see ``p``.
@@ -67,7 +67,7 @@ def lstm_projected_layer(
 
     >>> ones = np.ones((2, 1, 1)), np.ones((4, 1)), np.zeros((4, 1)), np.full((1, 1), 2.0)
     >>> lstm_projected_layer(*ones).output.ravel().round(4)
-    array([0.7391, 1.0906])
+    array([0.7392, 1.0907])
     """
     weights, states, units = (w_ih, w_hh, b_ih, b_hh), (h_0, c_0), w_hr.shape[1]
     cell = _lstm.cell(peepholes, w_hr)

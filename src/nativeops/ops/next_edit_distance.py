@@ -19,7 +19,7 @@ def next_edit_distance_row(
     b: Int[Array, "batch tb"],
     b_len: Int32[Array, "batch"] | None = None,
 ) -> Int32[Array, "batch tb+1"]:
-    """The next row of an edit distance table, when the first sequence grows by one label.
+    """The next row of an edit distance table: the first sequence grows by a label.
 
     ``out[0] = a_n + 1``,
     ``out[j] = min(last_row[j] + 1, out[j-1] + 1, last_row[j-1] + (a ≠ b[j]))``; where the sequence
@@ -64,7 +64,7 @@ def next_edit_distance_reduce(
     optimal_completion: bool = False,
     a_blank_idx: Annotated[int, AtLeast(-1)] = -1,
 ) -> Int32[Array, "*batch n"]:
-    """What the edit distance would become with each of several candidates for the next label.
+    """The edit distance with each of several candidates for the next label.
 
     With ``row`` as `next_edit_distance_row` makes it of a candidate: ``out = row[b_len]``, or with
     ``optimal_completion`` the minimum of ``row[j]`` over ``0 ≤ j ≤ b_len``. A blank candidate, and

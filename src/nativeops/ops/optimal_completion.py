@@ -48,7 +48,7 @@ def optimal_completion_edit_distance_per_successor(
     a_len: Int32[Array, "batch"] | None = None,
     b_len: Int32[Array, "batch"] | None = None,
 ) -> Int32[Array, "batch n"]:
-    """Optimal completion distance of the prefix ``a`` with each of the successors behind it.
+    """Optimal completion distance of the prefix ``a`` with each successor.
 
     ``out[v] = min(a_len + 1, D[a_len, b_len] + 1, min D[a_len, j-1] + (successors[v] ≠ b[j]))``
     over ``1 ≤ j ≤ b_len``, with ``D`` as in `edit_distance`.
@@ -87,7 +87,7 @@ def ocd_targets(
     n_labels: Annotated[int, AtLeast(2)],
     end: Annotated[int, AtLeast(-1)] = -1,
 ) -> Bool[Array, "batch ta+1 n_labels"]:
-    """Which labels may follow each prefix of ``a`` at the least distance to ``b`` in the end.
+    """The labels that may follow each prefix of ``a`` at the least final distance.
 
     ``out[i, v]`` is true where ``b[j+1] = v`` for a ``j`` with ``D[i, j] = min D[i, :b_len+1]``,
     for all prefixes ``a[:i]``, ``0 ≤ i ≤ a_len``; ``D`` as in `edit_distance`. Where ``j = b_len``
