@@ -28,7 +28,7 @@ def edit_alignment(
 ) -> EditAlignment[Array]:
     """Alignments with the fewest edits from ``a`` to the reference ``b``.
 
-    The steps lead from ``D[0, 0]`` to ``D[a_len, b_len]``, with ``D`` as in `edit_distance`:
+    ``D[0, 0]`` to ``D[a_len, b_len]`` is where the steps lead, with ``D`` as in `edit_distance`:
     0, a match, and 1, a substitution, take a label of both; 2, an insertion, takes one of ``a``
     that the reference lacks; 3, a deletion, takes one of ``b`` that was not said. So speech people
     count. Of several best alignments it is the one found from the end on that takes, as long as it

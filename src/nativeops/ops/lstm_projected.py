@@ -35,8 +35,8 @@ def lstm_projected_layer(
 ) -> LstmProjectedLayer[Array]:
     """One LSTM layer whose outputs are projected, in one direction.
 
-    `lstm_layer` with ``output[t] = h' = W_hr (o·tanh(c'))``: the cell has ``h`` numbers, the
-    output and the state that the weights see ``p``.
+    ``output[t] = h' = W_hr (o·tanh(c'))``, all else as in `lstm_layer`: the cell has ``h`` numbers,
+    the output and the state that the weights see ``p``.
 
     Args:
         x: The inputs, step by step.

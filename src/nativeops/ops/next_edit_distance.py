@@ -66,7 +66,7 @@ def next_edit_distance_reduce(
 ) -> Int32[Array, "*batch n"]:
     """The edit distance with each of several candidates for the next label.
 
-    With ``row`` as `next_edit_distance_row` makes it of a candidate: ``out = row[b_len]``, or with
+    ``out = row[b_len]``, with ``row`` as `next_edit_distance_row` makes it of a candidate; with
     ``optimal_completion`` the minimum of ``row[j]`` over ``0 ≤ j ≤ b_len``. A blank candidate, and
     any in a sequence that has ended, leaves the row as it is.
 
