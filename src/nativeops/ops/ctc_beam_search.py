@@ -35,8 +35,8 @@ def ctc_prefixes(
     ``b'[p] = (b[p] + l[p])·y[blank]``, ``l'[p] = l[p]·y[last] + x·y[last]``: after each frame, of
     all paths that give a prefix ``p``, ``b[p]`` is the probability of those that end in a blank,
     and ``l[p]`` of those that end in its last label. ``y`` are the frame's probabilities, and
-    ``x = b[q] + l[q]`` of the prefix ``q`` before, only ``b[q]`` if ``q`` ends in the same label. After each frame the
-    ``beam_width`` prefixes of best score stay.
+    ``x = b[q] + l[q]`` of the prefix ``q`` before, only ``b[q]`` if ``q`` ends in the same label.
+    The ``beam_width`` prefixes of best score stay after each frame.
 
     Args:
         logits: The outputs of each frame, not normalised.
