@@ -15,8 +15,8 @@ def needs_aside(op: Op[Any], place: int, out: Any, arrays: Sequence[Any]) -> boo
     """Whether an output cannot be written to `out` while the inputs are read."""
     reuse = op.signature.outputs[place].reuse
     pairs = zip(op.signature.inputs, arrays, strict=True)
-    read = [a for s, a in pairs if not (s.name == reuse and _is_same(a, out))]
-    return not steppable(out) or any(a is not None and np.may_share_memory(out, a) for a in read)
+    read = [a for s, a in pairs if a is not None and not (s.name == reuse and _is_same(a, out))]
+    return not steppable(out) or any(np.may_share_memory(out, a) for a in read)
 
 
 def _is_same(a: Any, b: Any) -> bool:

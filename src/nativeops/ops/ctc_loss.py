@@ -81,7 +81,7 @@ def ctc_losses_grad(
     input_lengths: Int32[Array, "b"] | None = None,
     target_lengths: Int32[Array, "b"] | None = None,
     *,
-    blank: Annotated[int, AtLeast(0)],
+    blank: Annotated[int, AtLeast(0)] = 0,
     normalized: bool,
     label_loop: bool,
 ) -> Float[Array, "t b c"]:

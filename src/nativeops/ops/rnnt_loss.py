@@ -225,8 +225,8 @@ def _example(random: Any, given: Any) -> dict[str, Any]:
     return {
         "logits": random.standard_normal((*lead, t, u + 1, v)),
         "targets": labels[random.integers(0, len(labels), (*lead, u))],
-        "logit_lengths": np.maximum(frames, least),
-        "target_lengths": np.where(t > 0, target_lengths, 0),
+        "logit_lengths": np.asarray(np.maximum(frames, least)),
+        "target_lengths": np.asarray(np.where(t > 0, target_lengths, 0)),
     }
 
 
@@ -240,7 +240,7 @@ def _(random, given):  # type: ignore[no-untyped-def]
     arrays = _example(random, given)
     names = [spec.name for spec in rnnt_costs.signature.attributes]
     kept = rnnt_costs.reference(**arrays, **{n: given[n] for n in names if n in given})
-    d_costs = random.standard_normal(np.shape(kept.costs))
+    d_costs = np.asarray(random.standard_normal(np.shape(kept.costs)))
     return {**arrays, "d_costs": d_costs, "lattice": kept.lattice}
 
 
