@@ -11,6 +11,9 @@
 
 namespace nativeops {
 
+// "high" among the choices of `precision` in ops/_steps.py.
+constexpr int64_t kHigh = 2;
+
 // What an op gets: one layer in one direction. Optional inputs have size 0.
 template <class T>
 struct Layer {
@@ -20,6 +23,7 @@ struct Layer {
   In<T, 2> h_0, c_0;    // b h
   In<int32_t, 1> lengths;
   bool reverse;
+  bool high = false;  // products of float may be sums of three of bf16; here they are not
 
   HOST_DEVICE int64_t steps() const { return x.size(0); }
   HOST_DEVICE int64_t batch() const { return x.size(1); }

@@ -38,7 +38,7 @@ struct GruCell {
 template <class T>
 void gru_layer(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 1> b_ih, In<T, 1> b_hh,
                In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> output, Out<T, 2> h_n,
-               Out<T, 3> gates, bool reverse, bool) {
+               Out<T, 3> gates, bool reverse, bool, int64_t) {
   recurrent_layer<GruCell, T>(dev, {x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse},
                               {output, h_n, {}, gates, {}});
 }
@@ -48,7 +48,7 @@ void gru_layer_grad(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T,
                     In<T, 3> d_output, In<T, 2> d_h_n, In<T, 3> gates, In<T, 1> b_ih, In<T, 1> b_hh,
                     In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> d_x, Out<T, 2> d_w_ih,
                     Out<T, 2> d_w_hh, Out<T, 1> d_b_ih, Out<T, 1> d_b_hh, Out<T, 2> d_h_0,
-                    bool reverse) {
+                    bool reverse, int64_t) {
   recurrent_layer_grad<GruCell, T>(dev, {x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse},
                                    {output, gates, {}, d_output, d_h_n, {}},
                                    {d_x, d_w_ih, d_w_hh, d_b_ih, d_b_hh, d_h_0, {}});

@@ -29,6 +29,7 @@ def gru_layer(
     *,
     reverse: bool = False,
     low_memory: bool = False,
+    precision: _steps.Precision = "default",
 ) -> GruLayer[Array]:
     """One GRU layer in one direction over a batch of sequences.
 
@@ -47,6 +48,7 @@ def gru_layer(
             away.
         reverse: From each sequence's own end to its beginning.
         low_memory: Keep no gates for the gradient, which then computes them again.
+        precision: As in `lstm_layer`.
 
     Returns: ``output``, 0 beyond the end of a sequence, and the state ``h_n`` after its own last
         step (the initial one if it has none).
@@ -100,6 +102,7 @@ def gru_layer_grad(
     lengths: Int32[Array, "b"] | None = None,
     *,
     reverse: bool = False,
+    precision: _steps.Precision = "default",
 ) -> GruLayerGrad[Array]:
     """What flows back through `gru_layer` into its arguments.
 
@@ -121,6 +124,7 @@ def gru_layer_grad(
         h_0: As given to `gru_layer`.
         lengths: As given to `gru_layer`.
         reverse: As given to `gru_layer`.
+        precision: As given to `gru_layer`; of the gradients' products.
 
     Returns: One gradient per argument. ``only(["d_x"])`` of the op makes one, the others are None.
     NaN: stays in its own sequence, but for the gradients of weights and biases.
@@ -166,12 +170,12 @@ def _(random, given):  # type: ignore[no-untyped-def]
 @gru_layer.gradient
 def _(  # type: ignore[no-untyped-def]
     x, w_ih, w_hh, b_ih, b_hh, h_0, lengths, output, gates, d_output, d_h_n, reverse, low_memory,
-    needs
+    precision, needs
 ):  # fmt: skip
     gates, b_ih, b_hh = (None, b_ih, b_hh) if low_memory else (gates, None, None)
     grads = gru_layer_grad.only(needs)(
         x, w_ih, w_hh, output, d_output, d_h_n,
         gates, b_ih, b_hh, h_0, lengths,
-        reverse=reverse,
+        reverse=reverse, precision=precision,
     )  # fmt: skip
     return tuple(grads)

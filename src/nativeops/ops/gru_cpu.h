@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GRU layer, tuned for the CPU. Declared in gru.py.
+// GRU layer, tuned for the CPU, with tiles where NATIVEOPS_LEVEL >= 3. Declared in gru.py.
 #pragma once
 #include "nativeops/devices/cpu/recurrent_grad.h"
 
@@ -8,9 +8,9 @@ namespace nativeops::tuned {
 template <class T>
 void gru_layer(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 1> b_ih, In<T, 1> b_hh,
                In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> output, Out<T, 2> h_n,
-               Out<T, 3> gates, bool reverse, bool) {
+               Out<T, 3> gates, bool reverse, bool, int64_t precision) {
   tuned::recurrent_layer<GruCell, T>(dev,
-                                     Layer<T>{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse},
+                                     Layer<T>{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse, precision == kHigh},
                                      {output, h_n, {}, gates, {}});
 }
 
@@ -19,9 +19,9 @@ void gru_layer_grad(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T,
                     In<T, 3> d_output, In<T, 2> d_h_n, In<T, 3> gates, In<T, 1> b_ih, In<T, 1> b_hh,
                     In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> d_x, Out<T, 2> d_w_ih,
                     Out<T, 2> d_w_hh, Out<T, 1> d_b_ih, Out<T, 1> d_b_hh, Out<T, 2> d_h_0,
-                    bool reverse) {
+                    bool reverse, int64_t precision) {
   tuned::recurrent_layer_grad<GruCell, T>(
-      dev, Layer<T>{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse},
+      dev, Layer<T>{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse, precision == kHigh},
       {output, gates, {}, d_output, d_h_n, {}}, {d_x, d_w_ih, d_w_hh, d_b_ih, d_b_hh, d_h_0, {}});
 }
 

@@ -12,8 +12,8 @@
 
 namespace nativeops::tuned {
 
-inline int64_t ceil_div(int64_t n, int64_t part) { return (n + part - 1) / part; }
-inline int64_t round_up(int64_t n, int64_t part) { return ceil_div(n, part) * part; }
+constexpr int64_t ceil_div(int64_t n, int64_t part) { return (n + part - 1) / part; }
+constexpr int64_t round_up(int64_t n, int64_t part) { return ceil_div(n, part) * part; }
 
 // Rows [row, row + rows) and columns [col, col + cols) of a matrix, as far as it reaches.
 template <class T>

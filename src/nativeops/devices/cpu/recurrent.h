@@ -13,18 +13,21 @@
 #include "nativeops/devices/cpu/gate_products.h"
 #include "nativeops/devices/cpu/phases.h"
 #include "nativeops/devices/cpu/sequences.h"
+#if NATIVEOPS_LEVEL >= 3
+#include "nativeops/devices/cpu/tile_products.h"
+#endif
 #include "nativeops/devices/recurrent.h"
 
 namespace nativeops::tuned {
 
-// Of: what rows and weights are multiplied as. As pairs of bf16, the state is kept in float too.
+// Of: what rows and weights are multiplied as. As words of bf16, the state is kept in float too.
 template <class Cell, class T, class Of = Numbers>
 class Forward {
   using A = Accum<T>;
   using V = simd::Vec<A>;
   using Products = GateProducts<Cell, T, Of>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kUnits = Products::kUnits;
-  static constexpr bool kPairs = Of::kPerWord == 2;
+  static constexpr bool kTiles = Of::kAreTiles, kWords = !std::is_same_v<Of, Numbers>;
 
  public:
   Forward(Device& dev, const Layer<T>& layer, const States<T>& to)
@@ -40,11 +43,12 @@ class Forward {
         products_(dev.workspace<A>(chunk_ * seq_.batch * split_.vectors * kGates * n)),
         state_(dev.workspace<A>(3 * seq_.batch * stride_)),
         streams_(to.gates && to.gates.count() * static_cast<int64_t>(sizeof(T)) > kCaches),
-        converts_((!std::is_same_v<A, T> && !kPairs) || layer.x.stride(2) != 1 ||
-                  layer.inputs() % Of::kPerWord != 0),
-        row_(ceil_div(layer.inputs(), Of::kPerWord)),
+        converts_(kTiles || (!std::is_same_v<A, T> && !kWords) || layer.x.stride(2) != 1 ||
+                  layer.inputs() % (kWords ? 2 : 1) != 0),
+        row_(Of::words(layer.inputs()) + (kTiles ? n : 0)),
         converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * row_ : 0)),
-        pairs_(dev.workspace<A>(kPairs ? seq_.batch * stride_ : 0)) {}
+        state_row_(Of::words(split_.vectors * n) + n),
+        words_(dev.workspace<A>(kWords ? 2 * seq_.batch * state_row_ : 0)) {}
 
   void run() {
     start();
@@ -52,18 +56,19 @@ class Forward {
                   chunks = ceil_div(seq_.steps, std::max<int64_t>(chunk_, 1));
     const int64_t steps =
         seq_.frames() * split_.vectors * kGates * (layer_.inputs() + layer_.units());
-    run_phases(dev_, chunks * per_chunk, split_.panels, steps,
-               [&](int64_t, int64_t phase, int64_t panel) {
-                 const int64_t first = phase / per_chunk * chunk_,
-                               step = first + phase % per_chunk - converts_;
-                 if (step < first) return convert(first, panel);
-                 if (step >= seq_.steps) return;
-                 if (step == first) multiply_input(first, panel);
-                 with_width(split_.count(panel),
-                            [&](auto units) { this->template advance<units>(step, panel); });
-                 clear_rest(step, panel);
-                 if (streams_) simd::settle();
-               });
+    run_phases<typename Of::Thread>(
+        dev_, chunks * per_chunk, split_.panels, steps,
+        [&](int64_t, int64_t phase, int64_t panel) {
+          const int64_t first = phase / per_chunk * chunk_,
+                        step = first + phase % per_chunk - converts_;
+          if (step < first) return convert(first, panel);
+          if (step >= seq_.steps) return;
+          if (step == first) multiply_input(first, panel);
+          with_width(split_.count(panel),
+                     [&](auto units) { this->template advance<units>(step, panel); });
+          clear_rest(step, panel);
+          if (streams_) simd::settle();
+        });
   }
 
  private:
@@ -82,13 +87,15 @@ class Forward {
   A* hidden(int64_t step, int64_t r) {
     return state_.data() + (step % 2 * seq_.batch + r) * stride_;
   }
-  // The state as the weights are multiplied with it: half as long where two bf16 make a word.
+  // The state as the weights are multiplied with it.
   A* row(int64_t step, int64_t r) {
-    if (!kPairs) return hidden(step, r);
-    return pairs_.data() + (step % 2 * seq_.batch + r) * (stride_ / 2);
+    if (!kWords) return hidden(step, r);
+    return words_.data() + (step % 2 * seq_.batch + r) * state_row_;
   }
   void set_row(int64_t step, int64_t r, int64_t unit, V state) {
-    if constexpr (kPairs) {
+    if constexpr (kTiles) {
+      Of::write(row(step, r), state_row_ - n, unit, state, layer_.units() - unit);
+    } else if constexpr (kWords) {
       alignas(64) A lane[n];
       simd::store(lane, state);
       T* to = reinterpret_cast<T*>(row(step, r)) + unit;
@@ -127,10 +134,18 @@ class Forward {
     int64_t row = 0;
     for_frames(first, [&](int64_t t, int64_t b) {
       if (row++ % split_.panels != panel) return;
-      using Number = std::conditional_t<kPairs, T, A>;
-      auto* to = reinterpret_cast<Number*>(converted_.data() + (row - 1) * row_);
+      using Number = std::conditional_t<kWords, T, A>;
+      A* words = converted_.data() + (row - 1) * row_;
+      if constexpr (kTiles) {
+        for (int64_t i = 0; i < layer_.inputs(); i += n) {
+          const int64_t count = layer_.inputs() - i;
+          Of::write(words, row_ - n, i, load_along(layer_.x, &layer_.x(t, b, i), count), count);
+        }
+        return;
+      }
+      auto* to = reinterpret_cast<Number*>(words);
       for (int64_t i = 0; i < layer_.inputs(); ++i) to[i] = Number(layer_.x(t, b, i));
-      if (kPairs && layer_.inputs() % 2 != 0) to[layer_.inputs()] = Number(A(0));
+      if (kWords && layer_.inputs() % 2 != 0) to[layer_.inputs()] = Number(A(0));
     });
   }
   template <class F>
@@ -155,12 +170,13 @@ class Forward {
   template <int kPanelUnits>
   void advance(int64_t step, int64_t panel) {
     constexpr int kVectors = kPanelUnits * kGates;
-    alignas(64) A sums[kBlockRows<kVectors> * kVectors * n];
+    constexpr int kRows = Of::template kRows<kVectors>;
+    alignas(64) A sums[kRows * kVectors * n];
     const int64_t chunk_start = step / chunk_ * chunk_;
     const A* input =
         products(panel) + (seq_.frame(step, 0) - seq_.frame(chunk_start, 0)) * kVectors * n;
-    for_blocks<kVectors>(seq_.active(step), [&](int64_t first, int64_t height) {
-      const A* rows[kBlockRows<kVectors>];
+    for_blocks(seq_.active(step), kRows, [&](int64_t first, int64_t height) {
+      const A* rows[kRows];
       for (int64_t r = 0; r < height; ++r) rows[r] = row(step, first + r);
       recurrent_.multiply(panel, rows, height, sums);
       for (int64_t r = 0; r < height; ++r) {
@@ -235,13 +251,22 @@ class Forward {
   const int64_t chunk_, stride_;
   const Workspace<A> products_, state_;
   const bool streams_, converts_;
-  const int64_t row_;  // of converted inputs, in numbers or words
-  const Workspace<A> converted_, pairs_;
+  const int64_t row_;  // of converted inputs, in words; tiles in a row are no power of two apart
+  const Workspace<A> converted_;
+  const int64_t state_row_;
+  const Workspace<A> words_;
 };
 
 template <class Cell, class T>
 void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
   recurrence::check_lengths(layer);
+#if NATIVEOPS_LEVEL >= 3
+  if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, float>) {
+    using Of = Tiles<std::is_same_v<T, float> ? 2 : 1>;
+    const bool few = are_few_rows(layer.steps() * layer.batch(), layer.batch());
+    if (!few && (Of::kParts == 1 || layer.high)) return Forward<Cell, T, Of>(dev, layer, to).run();
+  }
+#endif
 #if NATIVEOPS_LEVEL >= 2
   if constexpr (std::is_same_v<T, bf16>) {
     if (simd::has_pairs()) return Forward<Cell, T, Pairs>(dev, layer, to).run();

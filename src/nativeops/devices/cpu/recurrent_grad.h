@@ -13,53 +13,64 @@
 
 namespace nativeops::tuned {
 
-// The columns of a matrix in panels; as pairs, two rows make one of words.
+// The columns of the weights of all gates in panels, gate below gate; as pairs, two rows make one of
+// words.
 template <class T, class Of>
 class ColumnPanels {
   using A = Accum<T>;
   static constexpr int n = simd::kLanes<A>;
 
  public:
-  ColumnPanels(Device& dev, const Split& split, In<T, 2> matrix)
-      : rows_(matrix.size(0) / Of::kPerWord), memory_(dev.workspace<A>(split.vectors * n * rows_)) {
+  ColumnPanels(Device& dev, const Split& split, In<T, 2> matrix, int gates)
+      : split_(split),
+        gate_(Of::words(matrix.size(0) / gates)),
+        gates_(gates),
+        memory_(dev.workspace<A>(split.vectors * n * gates * gate_)) {
+    const int64_t units = matrix.size(0) / gates;
     dev.parallel(split.panels, [&](int64_t p) {
       for (int v = 0; v < split.count(p); ++v) {
         const int64_t column = (split.first(p) + v) * n;
         const int64_t inside = std::min<int64_t>(n, matrix.size(1) - column);
-        A* to = memory_.data() + split.first(p) * n * rows_ + v * n;
-        if constexpr (Of::kPerWord == 2) {
-          for (int64_t k = 0; k < rows_; ++k) {
-            for (int64_t i = 0; i < n; ++i) {
-              const auto at = [&](int64_t row) {
-                return i < inside ? matrix(row, column + i) : T(0.0f);
-              };
-              to[k * split.count(p) * n + i] = word_of(at(2 * k), at(2 * k + 1));
-            }
-          }
-        } else {
-          const View<const T, 2> part{
-              &matrix(0, column), {rows_, inside}, {matrix.stride(0), matrix.stride(1)}};
-          pack(part, to, split.count(p) * n);
+        for (int g = 0; units > 0 && g < gates; ++g) {
+          prepare({&matrix(g * units, column),
+                   {units, inside},
+                   {matrix.stride(0), matrix.stride(1)}},
+                  panel(p, g), split.count(p), v);
         }
       }
     });
   }
-  // From a row of the matrix on, which must be the first of a word.
-  const A* panel(const Split& split, int64_t p, int64_t row) const {
-    return memory_.data() + (split.first(p) * rows_ + row / Of::kPerWord * split.count(p)) * n;
+  A* panel(int64_t p, int gate) const {
+    return memory_.data() + (split_.first(p) * gates_ + gate * split_.count(p)) * gate_ * n;
   }
 
  private:
-  int64_t rows_;
-  Workspace<A> memory_;
+  void prepare(View<const T, 2> from, A* to, int vectors, int v) const {
+    if constexpr (Of::kAreTiles) {
+      Of::pack(from, to, vectors, v, gate_);
+    } else if constexpr (Of::kPerWord == 2) {
+      for (int64_t k = 0; k < gate_; ++k) {
+        for (int64_t i = 0; i < n; ++i) {
+          const auto at = [&](int64_t row) { return i < from.size(1) ? from(row, i) : T(0.0f); };
+          to[(k * vectors + v) * n + i] = word_of(at(2 * k), at(2 * k + 1));
+        }
+      }
+    } else {
+      pack(from, to + v * n, vectors * n);
+    }
+  }
+
+  const Split& split_;
+  const int64_t gate_;  // in words
+  const int gates_;
+  const Workspace<A> memory_;
 };
 
-// Of: what the products are made of. As pairs, the gates' gradients are kept in bf16, and a gate
-// must have whole words.
+// Of: what the products are made of, and the gates' gradients kept as. As pairs, a gate must have
+// whole words.
 template <class Cell, class T, class Of = Numbers>
 class Backward {
   using A = Accum<T>;
-  using Part = std::conditional_t<Of::kPerWord == 2, T, A>;
   using V = simd::Vec<A>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kParts = Cell::kParts;
 
@@ -73,9 +84,10 @@ class Backward {
         kept_gates_(Cell::kKept == 0 || from.gates),
         seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
         split_(ceil_div(units_, n), kWidest, dev.num_threads()),
-        recurrent_(dev, split_, layer.w_hh),
+        recurrent_(dev, split_, layer.w_hh, kGates),
         stride_(split_.vectors * n),
-        parts_(dev.workspace<Part>(seq_.frames() * row_size())),
+        gate_(Of::words(units_)),
+        parts_(dev.workspace<A>(seq_.frames() * row_size())),
         carried_(dev.workspace<A>(2 * seq_.batch * stride_)),
         bias_(dev.workspace<A>(kParts * stride_)),
         sums_(dev.workspace<A>(dev.num_threads() * seq_.batch * kWidest * n)) {}
@@ -84,14 +96,14 @@ class Backward {
     start();
     if (!kept_gates_) recompute();
     const int64_t steps = seq_.frames() * split_.vectors * kGates * units_;
-    run_phases(dev_, seq_.steps + 1, split_.panels, steps,
-               [&](int64_t home, int64_t phase, int64_t panel) {
-                 advance(seq_.steps - 1 - phase, panel,
-                         sums_.data() + home * seq_.batch * kWidest * n);
-               });
+    run_phases<typename Of::Thread>(
+        dev_, seq_.steps + 1, split_.panels, steps,
+        [&](int64_t home, int64_t phase, int64_t panel) {
+          advance(seq_.steps - 1 - phase, panel, sums_.data() + home * seq_.batch * kWidest * n);
+        });
     finish_bias();
     if (to_.x) input_grad();
-    WeightGrad<T, Of> weights(dev_, parts_.data(), row_size(), seq_.frames());
+    WeightGrad<T, Of> weights(dev_, parts_.data(), kParts, gate_, seq_.frames());
     if (to_.w_ih) {
       weights.run(to_.w_ih, Cell::kInputPart, units_, [&](auto... place) { copy_input(place...); });
     }
@@ -104,8 +116,8 @@ class Backward {
   struct Place {
     int64_t step, r;
   };
-  int64_t row_size() const { return kParts * units_; }
-  Part* parts(int64_t step, int64_t r) const {
+  int64_t row_size() const { return kParts * gate_; }
+  A* parts(int64_t step, int64_t r) const {
     return parts_.data() + seq_.frame(step, r) * row_size();
   }
   A* direct(int64_t r) { return carried_.data() + r * stride_; }  // what passes by the gates
@@ -152,7 +164,8 @@ class Backward {
     const int64_t chunks = ceil_div(seq_.frames(), kRows), sums = kRows * kWidest * n;
     auto memory = dev_.template workspace<A>(dev_.num_threads() * (kRows * width + 2 * sums));
     const int64_t steps = seq_.frames() * split.vectors * kGates * (inputs + units_);
-    run_phases(dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
+    run_phases<Numbers::Thread>(dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t,
+                                                                           int64_t item) {
       const int64_t panel = item % split.panels, first = item / split.panels * kRows;
       const int64_t count = std::min(kRows, seq_.frames() - first);
       A* copies = memory.data() + home * (kRows * width + 2 * sums);
@@ -188,10 +201,7 @@ class Backward {
     }
     if (Cell::kHasCell) c = cell_before(step, r, b, unit);
     Cell::forward(x, h, simd::zero<A>(), c, kept);
-    Part* row = parts(step, r);
-    for (int q = 0; q < Cell::kKept; ++q) {
-      store_part(row + q * units_ + unit, kept[q], units_ - unit);
-    }
+    for (int q = 0; q < Cell::kKept; ++q) store_part(parts(step, r) + q * gate_, unit, kept[q]);
   }
   V cell_before(int64_t step, int64_t r, int64_t b, int64_t unit) const {
     return step > 0 ? load_row(from_.cells, seq_.time(step - 1, r), b, unit)
@@ -217,12 +227,11 @@ class Backward {
     const int64_t count = step < 0 ? seq_.batch : seq_.active(step), later = seq_.active(step + 1);
     const int64_t width = split_.count(panel) * n;
     std::vector<const A*> rows(static_cast<size_t>(later));
-    for (int64_t r = 0; r < later; ++r) rows[r] = words(parts(step + 1, r));
+    for (int64_t r = 0; r < later; ++r) rows[r] = parts(step + 1, r);
     std::fill_n(sums, count * width, A(0));
-    const int64_t gate = units_ / Of::kPerWord;  // in words
     for (int g = 0; g < kGates && later > 0; ++g) {
-      multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * gate, gate,
-                   recurrent_.panel(split_, panel, g * units_), sums, width, sums, width);
+      multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * gate_, gate_,
+                   recurrent_.panel(panel, g), sums, width, sums, width);
     }
     for (int64_t r = 0; r < count; ++r) {
       for (int v = 0; v < split_.count(panel); ++v) {
@@ -242,11 +251,11 @@ class Backward {
     }
     const int64_t t = seq_.time(step, r), before = step > 0 ? seq_.time(step - 1, r) : 0;
     d_h = d_h + load_row(from_.d_y, t, b, unit);
-    Part* row = parts(step, r);
+    A* row = parts(step, r);
     V kept[Cell::kKept > 0 ? Cell::kKept : 1], part[kParts], d_c = simd::load(d_cell(r) + unit);
     for (int q = 0; q < Cell::kKept; ++q) {
       kept[q] = kept_gates_ ? load_along(from_.gates, &from_.gates(t, b, q * units_ + unit), count)
-                            : simd::load(row + q * units_ + unit, count);
+                            : load_part(row + q * gate_, unit);
     }
     const V h_before =
         step > 0 ? load_row(from_.y, before, b, unit) : load_initial(layer_.h_0, b, unit);
@@ -261,14 +270,22 @@ class Backward {
     simd::store(direct(r) + unit, past);
     simd::store(d_cell(r) + unit, d_c);
     for (int p = 0; p < kParts; ++p) {
-      store_part(row + p * units_ + unit, part[p], count);
+      store_part(row + p * gate_, unit, part[p]);
       A* sum = bias_.data() + p * stride_ + unit;
       simd::store(sum, simd::load(sum) + part[p]);
     }
   }
-  static const A* words(const Part* row) { return reinterpret_cast<const A*>(row); }
-  static void store_part(Part* to, V value, int64_t count) {
+  // Numbers of a gate from `unit` on; bf16 where they are pairs.
+  using Part = std::conditional_t<std::is_same_v<Of, Numbers>, A, T>;
+  void store_part(A* gate, int64_t unit, V value) const {
+    const int64_t count = units_ - unit;
+    if constexpr (Of::kAreTiles) return Of::write(gate, gate_, unit, value, count);
+    Part* to = reinterpret_cast<Part*>(gate) + unit;
     store_along(View<Part, 1>{to, {count}, {1}}, to, value, count);
+  }
+  V load_part(const A* gate, int64_t unit) const {
+    if constexpr (Of::kAreTiles) return Of::read(gate, gate_, unit);
+    return simd::load(reinterpret_cast<const Part*>(gate) + unit, units_ - unit);
   }
   V load_row(In<T, 3> from, int64_t t, int64_t b, int64_t unit) const {
     return load_along(from, &from(t, b, unit), units_ - unit);
@@ -292,30 +309,29 @@ class Backward {
   void input_grad() {
     constexpr int64_t kRows = 240;
     const Split split(ceil_div(layer_.inputs(), n), kWidest, dev_.num_threads());
-    const ColumnPanels<T, Of> panels(dev_, split, layer_.w_ih);
+    const ColumnPanels<T, Of> panels(dev_, split, layer_.w_ih, kGates);
     const int64_t chunks = ceil_div(seq_.frames(), kRows);
     auto memory = dev_.template workspace<A>(dev_.num_threads() * kRows * kWidest * n);
-    run_phases(dev_, 1, split.panels * chunks, seq_.frames() * split.vectors * kGates * units_,
-               [&](int64_t home, int64_t, int64_t item) {
-                 const int64_t panel = item / chunks, first = item % chunks * kRows;
-                 const int64_t count = std::min(kRows, seq_.frames() - first),
-                               width = split.count(panel) * n;
-                 A* sums = memory.data() + home * kRows * kWidest * n;
-                 const A* rows[kRows];
-                 for (int64_t i = 0; i < count; ++i)
-                   rows[i] = words(parts_.data() + (first + i) * row_size());
-                 std::fill_n(sums, count * width, A(0));
-                 const int64_t gate = units_ / Of::kPerWord;
-                 for (int g = 0; g < kGates; ++g) {
-                   multiply<Of>(split.count(panel), rows, count, Cell::kInputPart[g] * gate, gate,
-                                panels.panel(split, panel, g * units_), sums, width, sums, width);
-                 }
-                 for (int64_t i = 0; i < count; ++i) {
-                   const auto [step, r] = where(first + i);
-                   store_input(seq_.time(step, r), seq_.item(r), split.first(panel) * n, width,
-                               sums + i * width);
-                 }
-               });
+    const int64_t steps = seq_.frames() * split.vectors * kGates * units_;
+    run_phases<typename Of::Thread>(
+        dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
+          const int64_t panel = item / chunks, first = item % chunks * kRows;
+          const int64_t count = std::min(kRows, seq_.frames() - first),
+                        width = split.count(panel) * n;
+          A* sums = memory.data() + home * kRows * kWidest * n;
+          const A* rows[kRows];
+          for (int64_t i = 0; i < count; ++i) rows[i] = parts_.data() + (first + i) * row_size();
+          std::fill_n(sums, count * width, A(0));
+          for (int g = 0; g < kGates; ++g) {
+            multiply<Of>(split.count(panel), rows, count, Cell::kInputPart[g] * gate_, gate_,
+                         panels.panel(panel, g), sums, width, sums, width);
+          }
+          for (int64_t i = 0; i < count; ++i) {
+            const auto [step, r] = where(first + i);
+            store_input(seq_.time(step, r), seq_.item(r), split.first(panel) * n, width,
+                        sums + i * width);
+          }
+        });
     dev_.parallel(seq_.batch, [&](int64_t r) {
       for (int64_t t = seq_.length(r); t < seq_.steps; ++t) {
         for (int64_t i = 0; i < layer_.inputs(); ++i) to_.x(t, seq_.item(r), i) = T(0);
@@ -337,7 +353,8 @@ class Backward {
   const Split split_;
   const ColumnPanels<T, Of> recurrent_;
   const int64_t stride_;
-  const Workspace<Part> parts_;  // frame, part, unit
+  const int64_t gate_;         // words of a part
+  const Workspace<A> parts_;     // frame, part, unit
   const Workspace<A> carried_;   // to the step before: of the state, of the cell
   const Workspace<A> bias_;      // part, unit
   const Workspace<A> sums_;
@@ -348,7 +365,12 @@ template <class Cell, class T>
 void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
                           const LayerGrads<T>& to) {
   recurrence::check_lengths(layer);
-#if NATIVEOPS_LEVEL >= 2
+#if NATIVEOPS_LEVEL >= 3
+  if constexpr (std::is_same_v<T, bf16>) return Backward<Cell, T, Tiles<1>>(dev, layer, from, to).run();
+  if constexpr (std::is_same_v<T, float>) {
+    if (layer.high) return Backward<Cell, T, Tiles<2>>(dev, layer, from, to).run();
+  }
+#elif NATIVEOPS_LEVEL >= 2
   if constexpr (std::is_same_v<T, bf16>) {
     if (simd::has_pairs() && layer.units() % 2 == 0) {
       return Backward<Cell, T, Pairs>(dev, layer, from, to).run();

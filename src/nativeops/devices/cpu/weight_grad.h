@@ -8,27 +8,34 @@
 
 #include "nativeops/devices/cpu/panels.h"
 #include "nativeops/devices/cpu/phases.h"
+#if NATIVEOPS_LEVEL >= 3
+#include "nativeops/devices/cpu/tile_products.h"
+#endif
 
 namespace nativeops::tuned {
 
-// Of: what the product is made of; parts are bf16 where they are pairs.
+// Of: what the product is made of.
 template <class T, class Of = Numbers>
 class WeightGrad {
   using A = Accum<T>;
-  using Part = std::conditional_t<Of::kPerWord == 2, T, A>;
+  static constexpr bool kPairs = !std::is_same_v<Of, Numbers> && !Of::kAreTiles;
+  using Part = std::conditional_t<kPairs, T, A>;
   static constexpr int n = simd::kLanes<A>;
-  static constexpr int64_t kFrames = 768, kRows = 240;
+  static constexpr int64_t kFrames = 768, kRows = Of::kAreTiles ? 256 : 240;
 
  public:
-  // parts: the gates' gradients, one row of `row_size` numbers for each frame.
-  WeightGrad(Device& dev, const Part* parts, int64_t row_size, int64_t frames)
+  // words: the gates' gradients, for each frame a row of `parts` with `gate` words each.
+  WeightGrad(Device& dev, const A* words, int parts, int64_t gate, int64_t frames)
       : dev_(dev),
-        parts_(parts),
-        row_size_(row_size),
+        parts_(reinterpret_cast<const Part*>(words)),
+        gate_(gate),
+        room_(Of::room(gate)),
+        row_size_(parts * (kPairs ? room_ : gate)),
+        rows_of_all_(parts * room_),
         frames_(frames),
-        depth_(ceil_div(std::min(frames, kFrames), Of::kPerWord)),
+        depth_(Of::words(std::min(frames, kFrames))),
         stride_(round_up(depth_, n) + n),
-        rows_(dev.workspace<A>(row_size * stride_)) {}
+        rows_(dev.workspace<A>(rows_of_all_ * stride_)) {}
 
   // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]·units + u] · right[frame][c], where
   // copy(frame, first, count, to) gives columns [first, first + count) of right[frame].
@@ -44,17 +51,17 @@ class WeightGrad {
                                                   {to.stride(0), to.stride(1)}}
                                      : dense(memory.data(), to.size(0), to.size(1));
     const int64_t blocks = std::max<int64_t>(1, ceil_div(frames_, kFrames));
-    run_phases(dev_, 2 * blocks, items, frames_ * split.vectors * to.size(0),
-               [&](int64_t, int64_t phase, int64_t item) {
-                 const int64_t start = phase / 2 * kFrames,
-                               count = std::min(kFrames, frames_ - start);
-                 if (phase % 2 == 1)
-                   return multiply_part(split, chunks, item, part, units, count, start == 0,
-                                        right.data(), result);
-                 pack_left(item, items, start, count);
-                 if (item < split.panels)
-                   pack_right(split, item, start, count, to.size(1), right.data(), copy);
-               });
+    run_phases<typename Of::Thread>(
+        dev_, 2 * blocks, items, frames_ * split.vectors * to.size(0),
+        [&](int64_t, int64_t phase, int64_t item) {
+          const int64_t start = phase / 2 * kFrames, count = std::min(kFrames, frames_ - start);
+          if (phase % 2 == 1)
+            return multiply_part(split, chunks, item, part, units, count, start == 0, right.data(),
+                                 result);
+          pack_left(item, items, start, count);
+          if (item < split.panels)
+            pack_right(split, item, start, count, to.size(1), right.data(), copy);
+        });
     if (direct) return;
     for (int64_t i = 0; i < to.size(0); ++i) {
       for (int64_t j = 0; j < to.size(1); ++j) to(i, j) = T(result(i, j));
@@ -64,18 +71,40 @@ class WeightGrad {
  private:
   // Transposed: a row for each gradient, with its frames side by side.
   void pack_left(int64_t item, int64_t items, int64_t start, int64_t count) {
-    const int64_t vectors = ceil_div(row_size_, n);
+    const int64_t vectors = ceil_div(rows_of_all_, n);
     const int64_t first = item * vectors / items * n,
-                  end = std::min((item + 1) * vectors / items * n, row_size_);
+                  end = std::min((item + 1) * vectors / items * n, rows_of_all_);
     if (first >= end) return;
     A* to = rows_.data() + first * stride_;
     const Part* from = parts_ + start * row_size_ + first;
-    if constexpr (Of::kPerWord == 2) {
+    if constexpr (Of::kAreTiles) {
+      for (int64_t r = first; r < end; r += n) pack_tiles(r, start, count);
+    } else if constexpr (kPairs) {
       for (int64_t r = 0; r < end - first; r += n) {
         pack_pairs(from + r, std::min<int64_t>(n, end - first - r), count, to + r * stride_);
       }
     } else {
       pack(View<const A, 2>{from, {end - first, count}, {1, row_size_}}, to, stride_);
+    }
+  }
+  // A vector of gradients, whose parts are bf16 already: frames by pairs, a row for each gradient.
+  void pack_tiles(int64_t first, int64_t start, int64_t count) {
+    const A* gates = parts_ + start * row_size_ + first / room_ * gate_;
+    const int64_t words = Of::words(count);
+    for (int part = 0; part < Of::kParts; ++part) {
+      auto at = [&](int64_t k) {
+        if (k >= count) return simd::zero<A>();
+        return Of::part_of(gates + k * row_size_, gate_, first % room_, part);
+      };
+      for (int64_t k0 = 0; k0 < words / Of::kParts; k0 += n) {
+        simd::Vec<A> tile[n];
+        for (int64_t k = 0; k < n; ++k) {
+          tile[k] = simd::words_of(at(2 * (k0 + k)), at(2 * (k0 + k) + 1));
+        }
+        simd::transpose(tile);
+        A* to = rows_.data() + first * stride_ + part * words / Of::kParts + k0;
+        for (int64_t r = 0; r < n; ++r) simd::store(to + r * stride_, tile[r]);
+      }
     }
   }
   // A vector of gradients: frames by pairs, a row for each gradient.
@@ -103,9 +132,22 @@ class WeightGrad {
     const int64_t width = split.count(panel) * n, first = split.first(panel) * n;
     const int64_t inside = std::min(width, columns - first);
     A* to = right + first * depth_;
+    if constexpr (Of::kAreTiles) {
+      alignas(64) A block[Of::kDepth * kWidest * n];
+      for (int64_t b = 0; b * Of::kDepth < count; ++b) {
+        std::fill_n(block, Of::kDepth * width, A(0));
+        for (int64_t k = b * Of::kDepth; k < std::min(count, (b + 1) * Of::kDepth); ++k) {
+          copy(start + k, first, inside, block + k % Of::kDepth * width);
+        }
+        for (int v = 0; v < split.count(panel); ++v) {
+          Of::pack_block(block + v * n, width, to, split.count(panel), v, Of::words(count), b);
+        }
+      }
+      return;
+    }
     for (int64_t k = 0; k < count; k += Of::kPerWord, to += width) {
       copy(start + k, first, inside, to);
-      if constexpr (Of::kPerWord == 2) {
+      if constexpr (kPairs) {
         alignas(64) A other[kWidest * n] = {};
         if (k + 1 < count) copy(start + k + 1, first, inside, other);
         for (int64_t c = 0; c < inside; ++c) to[c] = word_of(T(to[c]), T(other[c]));
@@ -123,14 +165,15 @@ class WeightGrad {
     const A* rows[kRows];
     for (int64_t i = 0; i < height; ++i) {
       const int64_t gate = (first + i) / units, unit = (first + i) % units;
-      rows[i] = rows_.data() + (part[gate] * units + unit) * stride_;
+      rows[i] = rows_.data() + (part[gate] * room_ + unit) * stride_;
     }
     alignas(64) A zeros[kWidest * n] = {};
-    alignas(64) A sums[kTallest * kWidest * n];
-    constexpr int64_t kStep = kBlockRows<kWidest>;
-    for (int64_t i = 0; i < height; i += kStep) {
-      const int64_t some = std::min(kStep, height - i);
-      multiply<Of>(split.count(panel), rows + i, some, 0, ceil_div(count, Of::kPerWord),
+    constexpr int64_t kStep = Of::template kRows<kWidest>;
+    alignas(64) A sums[kStep * kWidest * n];
+    int64_t some = 0;
+    for (int64_t i = 0; i < height; i += some) {  // rows of one gate lie at equal distances
+      some = std::min({kStep, height - i, units - (first + i) % units});
+      multiply<Of>(split.count(panel), rows + i, some, 0, Of::words(count),
                    right + first_column * depth_, zeros, 0, sums, width);
       for (int64_t r = 0; r < some; ++r) {
         A* row = &to(first + i + r, first_column);
@@ -144,7 +187,8 @@ class WeightGrad {
 
   Device& dev_;
   const Part* parts_;
-  const int64_t row_size_, frames_, depth_, stride_;
+  const int64_t gate_, room_;  // words of a part; numbers that have room in them
+  const int64_t row_size_, rows_of_all_, frames_, depth_, stride_;
   const Workspace<A> rows_;
 };
 
