@@ -9,6 +9,7 @@ from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
 from nativeops.frameworks import framework_of
 from nativeops.layers._arrays import join, swap_first
+from nativeops.ops._steps import Precision
 from nativeops.ops.dropout import dropout as drop
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
@@ -45,6 +46,7 @@ def lstm(
     seed: Array | None = None,
     batch_first: bool = False,
     low_memory: bool = False,
+    precision: Precision = "default",
 ) -> Lstm[Array]:
     """LSTM of any number of layers, in one or both directions.
 
@@ -70,6 +72,8 @@ def lstm(
         batch_first: Whether ``x`` and ``output`` are ``[b, t, ..]``. Nothing is copied for it,
             but in TensorFlow, which has no views.
         low_memory: Keep only outputs and cells for the gradient, which computes the gates again.
+        precision: ``"highest"`` computes in the dtype, ``"default"`` is the same. ``"high"`` may
+            take each product of two float32 as three of bf16: see `lstm_layer`.
 
     Returns: ``output [t, b, d·h]``, 0 beyond the end of a sequence, and the states ``h_n`` and
         ``c_n [layers·d, b, h]`` after each sequence's own last step, in the order of ``weights``.
@@ -89,10 +93,11 @@ def lstm(
     ((3, 2, 4), (2, 2, 2), (2, 2, 2))
     """
     states = {"h_0": h_0, "c_0": c_0}
+    check_word("lstm", "precision", precision)
     check("lstm", 4, x, weights, states, bidirectional, dropout, seed, batch_first)
     output, (h_n, c_n) = run(
-        partial(lstm_layer, low_memory=low_memory), swap_first(x) if batch_first else x, weights,
-        (h_0, c_0), lengths,
+        partial(lstm_layer, low_memory=low_memory, precision=precision),
+        swap_first(x) if batch_first else x, weights, (h_0, c_0), lengths,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Lstm(swap_first(output) if batch_first else output, h_n, c_n)
@@ -109,6 +114,7 @@ def gru(
     seed: Array | None = None,
     batch_first: bool = False,
     low_memory: bool = False,
+    precision: Precision = "default",
 ) -> Recurrent[Array]:
     """GRU of any number of layers, in one or both directions.
 
@@ -128,6 +134,7 @@ def gru(
         seed: As in `lstm`.
         batch_first: As in `lstm`.
         low_memory: As in `lstm`; only outputs are kept.
+        precision: As in `lstm`.
 
     Returns: ``output`` and ``h_n`` as in `lstm`.
     Raises: As `lstm`.
@@ -143,10 +150,11 @@ def gru(
             [0.3546, 0.3546],
             [0.3546, 0.3546]]])
     """
+    check_word("gru", "precision", precision)
     check("gru", 3, x, weights, {"h_0": h_0}, bidirectional, dropout, seed, batch_first)
     output, (h_n,) = run(
-        partial(gru_layer, low_memory=low_memory), swap_first(x) if batch_first else x, weights,
-        (h_0,), lengths,
+        partial(gru_layer, low_memory=low_memory, precision=precision),
+        swap_first(x) if batch_first else x, weights, (h_0,), lengths,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Recurrent(swap_first(output) if batch_first else output, h_n)
@@ -163,6 +171,7 @@ def rnn(
     dropout: float = 0.0,
     seed: Array | None = None,
     batch_first: bool = False,
+    precision: Precision = "default",
 ) -> Recurrent[Array]:
     """Simple recurrent (Elman) network of any number of layers, in one or both directions.
 
@@ -180,6 +189,7 @@ def rnn(
         dropout: As in `lstm`.
         seed: As in `lstm`.
         batch_first: As in `lstm`.
+        precision: As in `lstm`.
 
     Returns: ``output`` and ``h_n`` as in `lstm`.
     Raises: As `lstm`; ``RangeError`` also for an unknown activation.
@@ -193,11 +203,13 @@ def rnn(
     >>> nativeops.rnn(x, [weights], activation="relu").output.ravel()
     array([1., 2.])
     """
-    rnn_layer.signature.attributes[0].check("rnn", activation)
+    check_word("rnn", "activation", activation)
+    check_word("rnn", "precision", precision)
     check("rnn", 1, x, weights, {"h_0": h_0}, bidirectional, dropout, seed, batch_first)
     output, (h_n,) = run(
-        partial(rnn_layer, activation=activation), swap_first(x) if batch_first else x, weights,
-        (h_0,), lengths, bidirectional=bidirectional, dropout=dropout, seed=seed,
+        partial(rnn_layer, activation=activation, precision=precision),
+        swap_first(x) if batch_first else x, weights, (h_0,), lengths,
+        bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Recurrent(swap_first(output) if batch_first else output, h_n)
 
@@ -267,6 +279,13 @@ def check(
             wanted = (len(weights), shape[0 if batch_first else 1], units)
             _check_shape(name, word, state, "layers*d b h", wanted)
     _check_dropout(name, dropout, seed, len(weights) // directions)
+
+
+def check_word(name: str, attribute: str, word: Any) -> Any:
+    """The word, refused in the name of the caller where it is none of the attribute's choices."""
+    specs = rnn_layer.signature.attributes
+    next(spec for spec in specs if spec.name == attribute).check(name, word)
+    return word
 
 
 def _check_dropout(name: str, dropout: float, seed: Any, layers: int) -> None:

@@ -8,6 +8,8 @@ package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RN
 * Sequences of no step at all are allowed; their final state is the initial one.
 * Dropout takes one number from PyTorch's generator in each forward pass, so `torch.manual_seed`
   repeats it; its zeros are not where PyTorch's would be.
+* ``precision="high"`` may take each product of two float32 as three of bf16, on CPUs where that is
+  faster (see `nativeops.lstm_layer`). Like a new attribute of the layer, it is not in `state_dict`.
 * Under autocast they compute in and return autocast's dtype.
 * `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
 * `torch.compile`, `torch.export` and `torch.jit.trace` take them as they are. TorchScript cannot
@@ -27,6 +29,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from nativeops.errors import message
 from nativeops.layers import stack
+from nativeops.ops._steps import Precision
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer
@@ -39,6 +42,14 @@ class _Fused(torch.nn.RNNBase):
     """What the three layers share."""
 
     _theirs: ClassVar[Any]  # PyTorch's class of the same name
+    precision: Precision = "default"  # of a layer that was swapped in, or loaded from before
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets when the layer is printed."""
+        shown = super().extra_repr()
+        if self.precision == "default":
+            return shown
+        return f"{shown}, precision={self.precision}"
 
     def _layer(self) -> Callable[..., Any]:
         """The op of one layer in one direction."""
@@ -90,7 +101,7 @@ class _Fused(torch.nn.RNNBase):
         if dropout:  # from PyTorch's generator, whose state so tells all masks
             seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
         run = partial(
-            stack.run, self._layer(), lengths=lengths,
+            stack.run, partial(self._layer(), precision=self.precision), lengths=lengths,
             bidirectional=self.bidirectional, dropout=dropout, seed=seed,
         )  # fmt: skip
         kind = x.device.type
@@ -141,11 +152,14 @@ class LSTM(_Fused):
         proj_size: int = 0,
         device: Any = None,
         dtype: Any = None,
+        *,
+        precision: Precision = "default",
     ) -> None:
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             proj_size, device, dtype,
         )  # fmt: skip
+        self.precision = stack.check_word(type(self).__name__, "precision", precision)
         if proj_size:
             text = f"`proj_size` must be 0, but is {proj_size}: projections are not there yet."
             raise NotImplementedError(message("LSTM", text, hint="use `torch.nn.LSTM` for them."))
@@ -178,11 +192,14 @@ class GRU(_Fused):
         bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
+        *,
+        precision: Precision = "default",
     ) -> None:
         super().__init__(
             "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             0, device, dtype,
         )  # fmt: skip
+        self.precision = stack.check_word(type(self).__name__, "precision", precision)
 
     def _layer(self) -> Any:
         return gru_layer
@@ -205,6 +222,8 @@ class RNN(_Fused):
         bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
+        *,
+        precision: Precision = "default",
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             text = f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
@@ -214,6 +233,7 @@ class RNN(_Fused):
             f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
             dropout, bidirectional, 0, device, dtype,
         )  # fmt: skip
+        self.precision = stack.check_word(type(self).__name__, "precision", precision)
 
     def _layer(self) -> Any:
         return partial(rnn_layer, activation="relu" if self.mode == "RNN_RELU" else "tanh")

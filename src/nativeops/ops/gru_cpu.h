@@ -9,9 +9,9 @@ template <class T>
 void gru_layer(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 1> b_ih, In<T, 1> b_hh,
                In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> output, Out<T, 2> h_n,
                Out<T, 3> gates, bool reverse, bool, int64_t precision) {
-  tuned::recurrent_layer<GruCell, T>(dev,
-                                     Layer<T>{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse, precision == kHigh},
-                                     {output, h_n, {}, gates, {}});
+  tuned::recurrent_layer<GruCell, T>(
+      dev, Layer<T>{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse, precision == kHigh},
+      {output, h_n, {}, gates, {}});
 }
 
 template <class T>

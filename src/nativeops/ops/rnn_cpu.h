@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simple recurrent layers, tuned for the CPU, with tiles where NATIVEOPS_LEVEL >= 3. Declared in rnn.py.
+// Simple recurrent layers, tuned for the CPU, with tiles where NATIVEOPS_LEVEL >= 3. Declared in
+// rnn.py.
 #pragma once
 #include "nativeops/devices/cpu/recurrent_grad.h"
 

@@ -11,8 +11,8 @@
 
 namespace nativeops::tuned {
 
-// Whether weights are not worth packing, which takes the time of about 60 rows' products (Zen4 EPYC,
-// 2026-11). rows: how many will be multiplied in all, and in one step.
+// Whether weights are not worth packing, which takes the time of about 60 rows' products (Zen4
+// EPYC, 2026-11). rows: how many will be multiplied in all, and in one step.
 inline bool are_few_rows(int64_t rows, int64_t rows_at_once) {
   return rows <= 48 || rows_at_once <= 2;
 }
@@ -77,9 +77,8 @@ class GateProducts {
     A* to = bias(p) + width(p) + column;
     if (direct_ || depth_ == 0) return;
     if constexpr (Of::kAreTiles) {
-      const View<const T, 2> part{&weight_(first, 0),
-                                  {weight_.size(1), inside},
-                                  {weight_.stride(1), weight_.stride(0)}};
+      const View<const T, 2> part{
+          &weight_(first, 0), {weight_.size(1), inside}, {weight_.stride(1), weight_.stride(0)}};
       Of::pack(part, bias(p) + width(p), split_.count(p) * kGates, u * kGates + g, depth_);
     } else if constexpr (kPairs) {
       if (!whole_ || weight_.stride(0) % 2 != 0) return pack_pairs(first, inside, to, width(p));

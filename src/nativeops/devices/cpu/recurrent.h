@@ -57,8 +57,7 @@ class Forward {
     const int64_t steps =
         seq_.frames() * split_.vectors * kGates * (layer_.inputs() + layer_.units());
     run_phases<typename Of::Thread>(
-        dev_, chunks * per_chunk, split_.panels, steps,
-        [&](int64_t, int64_t phase, int64_t panel) {
+        dev_, chunks * per_chunk, split_.panels, steps, [&](int64_t, int64_t phase, int64_t panel) {
           const int64_t first = phase / per_chunk * chunk_,
                         step = first + phase % per_chunk - converts_;
           if (step < first) return convert(first, panel);
@@ -96,10 +95,7 @@ class Forward {
     if constexpr (kTiles) {
       Of::write(row(step, r), state_row_ - n, unit, state, layer_.units() - unit);
     } else if constexpr (kWords) {
-      alignas(64) A lane[n];
-      simd::store(lane, state);
-      T* to = reinterpret_cast<T*>(row(step, r)) + unit;
-      for (int i = 0; i < n; ++i) to[i] = T(lane[i]);
+      simd::store_halves(reinterpret_cast<T*>(row(step, r)) + unit, simd::to_bf16(state));
     }
   }
   A* cell(int64_t r) { return state_.data() + (2 * seq_.batch + r) * stride_; }

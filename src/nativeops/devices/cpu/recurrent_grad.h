@@ -13,8 +13,8 @@
 
 namespace nativeops::tuned {
 
-// The columns of the weights of all gates in panels, gate below gate; as pairs, two rows make one of
-// words.
+// The columns of the weights of all gates in panels, gate below gate; as pairs, two rows make one
+// of words.
 template <class T, class Of>
 class ColumnPanels {
   using A = Accum<T>;
@@ -32,10 +32,9 @@ class ColumnPanels {
         const int64_t column = (split.first(p) + v) * n;
         const int64_t inside = std::min<int64_t>(n, matrix.size(1) - column);
         for (int g = 0; units > 0 && g < gates; ++g) {
-          prepare({&matrix(g * units, column),
-                   {units, inside},
-                   {matrix.stride(0), matrix.stride(1)}},
-                  panel(p, g), split.count(p), v);
+          prepare(
+              {&matrix(g * units, column), {units, inside}, {matrix.stride(0), matrix.stride(1)}},
+              panel(p, g), split.count(p), v);
         }
       }
     });
@@ -96,11 +95,11 @@ class Backward {
     start();
     if (!kept_gates_) recompute();
     const int64_t steps = seq_.frames() * split_.vectors * kGates * units_;
-    run_phases<typename Of::Thread>(
-        dev_, seq_.steps + 1, split_.panels, steps,
-        [&](int64_t home, int64_t phase, int64_t panel) {
-          advance(seq_.steps - 1 - phase, panel, sums_.data() + home * seq_.batch * kWidest * n);
-        });
+    run_phases<typename Of::Thread>(dev_, seq_.steps + 1, split_.panels, steps,
+                                    [&](int64_t home, int64_t phase, int64_t panel) {
+                                      advance(seq_.steps - 1 - phase, panel,
+                                              sums_.data() + home * seq_.batch * kWidest * n);
+                                    });
     finish_bias();
     if (to_.x) input_grad();
     WeightGrad<T, Of> weights(dev_, parts_.data(), kParts, gate_, seq_.frames());
@@ -164,22 +163,23 @@ class Backward {
     const int64_t chunks = ceil_div(seq_.frames(), kRows), sums = kRows * kWidest * n;
     auto memory = dev_.template workspace<A>(dev_.num_threads() * (kRows * width + 2 * sums));
     const int64_t steps = seq_.frames() * split.vectors * kGates * (inputs + units_);
-    run_phases<Numbers::Thread>(dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t,
-                                                                           int64_t item) {
-      const int64_t panel = item % split.panels, first = item / split.panels * kRows;
-      const int64_t count = std::min(kRows, seq_.frames() - first);
-      A* copies = memory.data() + home * (kRows * width + 2 * sums);
-      A* from_x = copies + kRows * width;
-      multiply_frames(input, panel, first, count, inputs, copies, from_x, &Backward::copy_input);
-      multiply_frames(state, panel, first, count, units_, copies, from_x + sums,
-                      &Backward::copy_state);
-      for (int64_t i = 0; i < count; ++i) {
-        for (int u = 0; u < split.count(panel); ++u) {
-          const A* x = from_x + i * input.width(panel) + u * kGates * n;
-          activate(first + i, (split.first(panel) + u) * n, x, x + sums);
-        }
-      }
-    });
+    run_phases<Numbers::Thread>(
+        dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
+          const int64_t panel = item % split.panels, first = item / split.panels * kRows;
+          const int64_t count = std::min(kRows, seq_.frames() - first);
+          A* copies = memory.data() + home * (kRows * width + 2 * sums);
+          A* from_x = copies + kRows * width;
+          multiply_frames(input, panel, first, count, inputs, copies, from_x,
+                          &Backward::copy_input);
+          multiply_frames(state, panel, first, count, units_, copies, from_x + sums,
+                          &Backward::copy_state);
+          for (int64_t i = 0; i < count; ++i) {
+            for (int u = 0; u < split.count(panel); ++u) {
+              const A* x = from_x + i * input.width(panel) + u * kGates * n;
+              activate(first + i, (split.first(panel) + u) * n, x, x + sums);
+            }
+          }
+        });
   }
   using Copy = void (Backward::*)(int64_t frame, int64_t first, int64_t count, A* to) const;
   void multiply_frames(const GateProducts<Cell, T>& products, int64_t panel, int64_t first,
@@ -353,10 +353,10 @@ class Backward {
   const Split split_;
   const ColumnPanels<T, Of> recurrent_;
   const int64_t stride_;
-  const int64_t gate_;         // words of a part
-  const Workspace<A> parts_;     // frame, part, unit
-  const Workspace<A> carried_;   // to the step before: of the state, of the cell
-  const Workspace<A> bias_;      // part, unit
+  const int64_t gate_;          // words of a part
+  const Workspace<A> parts_;    // frame, part, unit
+  const Workspace<A> carried_;  // to the step before: of the state, of the cell
+  const Workspace<A> bias_;     // part, unit
   const Workspace<A> sums_;
   std::vector<int64_t> place_step_;
 };
@@ -366,7 +366,8 @@ void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& 
                           const LayerGrads<T>& to) {
   recurrence::check_lengths(layer);
 #if NATIVEOPS_LEVEL >= 3
-  if constexpr (std::is_same_v<T, bf16>) return Backward<Cell, T, Tiles<1>>(dev, layer, from, to).run();
+  if constexpr (std::is_same_v<T, bf16>)
+    return Backward<Cell, T, Tiles<1>>(dev, layer, from, to).run();
   if constexpr (std::is_same_v<T, float>) {
     if (layer.high) return Backward<Cell, T, Tiles<2>>(dev, layer, from, to).run();
   }

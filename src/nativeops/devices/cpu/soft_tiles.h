@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tiles.h does, on any machine: for tests, by -DNATIVEOPS_SOFT_TILES. As Intel's manual defines
-// the instructions (volume 2, TDPBF16PS): the even and the odd products of a row are summed apart,
-// each with one rounding for product and sum; small numbers are zero, as inputs and as results.
-// Where the processor would stop the program, so does this.
+// What tiles.h does, on any machine: for tests, by -DNATIVEOPS_SOFT_TILES. As Intel's manual
+// defines the instructions (volume 2, TDPBF16PS): the even and the odd products of a row are summed
+// apart, each with one rounding for product and sum; small numbers are zero, as inputs and as
+// results. Where the processor would stop the program, so does this.
 #pragma once
 #include <cmath>
 #include <cstdint>

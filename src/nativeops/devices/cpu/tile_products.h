@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products by tiles of bf16: what panels.h does with vectors. A number is one bf16, or the sum
-// of two: high, the nearest bf16, and low, the one nearest to what is missing; then a product is
-// high·high + high·low + low·high, all of them summed in float.
+// Matrix products by tiles of bf16: what panels.h does with vectors. A number is one bf16, or the
+// sum of two: high, the nearest bf16, and low, the one nearest to what is missing; then a product
+// is high·high + high·low + low·high, all of them summed in float.
 //
 // A row of numbers is a row of words with two bf16 each: those of all high parts, then those of all
 // low ones, each up to a whole tile (32 numbers, the rest 0).
@@ -10,37 +10,9 @@
 #include <cstdint>
 #include <limits>
 
+#include "nativeops/devices/cpu/halves.h"
 #include "nativeops/devices/cpu/panels.h"
 #include "nativeops/devices/cpu/tiles.h"
-
-namespace nativeops::simd {
-
-using Words = uint32_t __attribute__((vector_size(kVectorBytes)));
-using Halves = uint16_t __attribute__((vector_size(kVectorBytes / 2)));
-
-inline Words words(Vec<float> a) { return reinterpret_cast<Words>(a.raw); }
-inline Vec<float> from_words(Words a) { return {reinterpret_cast<Vec<float>::Raw>(a)}; }
-
-// The nearest bf16, ties to even, as a float whose lower half is 0; NaN stays NaN.
-inline Vec<float> to_bf16(Vec<float> a) {
-  const Words bits = words(a), nearest = bits + 0x7fff + (bits >> 16 & 1);
-  return from_words((a.raw == a.raw ? nearest : bits | 0x400000) & 0xffff0000);
-}
-// Its upper half: the bf16 that is not larger in size.
-inline Vec<float> cut_to_bf16(Vec<float> a) { return from_words(words(a) & 0xffff0000); }
-
-// Two rows of such floats as words: the first in the lower halves.
-inline Vec<float> words_of(Vec<float> first, Vec<float> second) {
-  return from_words(words(first) >> 16 | words(second));
-}
-
-// A row of such floats as bf16, one behind the other.
-inline void store_halves(bf16* to, Vec<float> a) {
-  const auto halves = __builtin_convertvector(words(a) >> 16, Halves);
-  memcpy(to, &halves, sizeof halves);
-}
-
-}  // namespace nativeops::simd
 
 namespace nativeops::tuned {
 
@@ -95,7 +67,8 @@ struct Tiles {
     for (int p = 0; p < kParts; ++p) {
       bf16* to = reinterpret_cast<bf16*>(row + p * words / kParts) + first;
       simd::store_halves(to, part[p]);
-      if (count <= kSide && first % kDepth == 0) simd::store_halves(to + kSide, simd::zero<float>());
+      if (count <= kSide && first % kDepth == 0)
+        simd::store_halves(to + kSide, simd::zero<float>());
     }
   }
   static V read(const float* row, int64_t words, int64_t first) {
@@ -183,8 +156,7 @@ struct Tiles {
   static const float* tile_at(const float* panel, int vectors, int v, int64_t words, int64_t b,
                               int part) {
     const int wide = std::min(2, vectors - v / 2 * 2);
-    return panel + v / 2 * 2 * kSide * words +
-           ((b * kParts + part) * wide + v % 2) * kTileWords;
+    return panel + v / 2 * 2 * kSide * words + ((b * kParts + part) * wide + v % 2) * kTileWords;
   }
 
   // Tiles 0 to 3 hold sums; 4 and 5 rows, the lower ones in 5 (2 and 3 are their sums), or the low

@@ -27,9 +27,7 @@ static_assert(sizeof(Config) == 64, "the processor reads it as it lies");
 namespace nativeops::tiles {
 
 // All tiles become 0 and have these sizes from here on, on this thread.
-inline void configure(const Config& config) {
-  __asm__ volatile("ldtilecfg %0" : : "m"(config));
-}
+inline void configure(const Config& config) { __asm__ volatile("ldtilecfg %0" : : "m"(config)); }
 
 // No tile is in use any more: the system need not save them when it changes threads.
 inline void release() { __asm__ volatile("tilerelease" : : : "memory"); }
@@ -37,18 +35,26 @@ inline void release() { __asm__ volatile("tilerelease" : : : "memory"); }
 // A row every `stride` bytes.
 template <int kTile>
 inline void load(const void* from, int64_t stride) {
-  __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTile) : "memory");
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                   :
+                   : "r"(from), "r"(stride), "i"(kTile)
+                   : "memory");
 }
 template <int kTile>
 inline void store(void* to, int64_t stride) {
-  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
+  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                   :
+                   : "r"(to), "r"(stride), "i"(kTile)
+                   : "memory");
 }
 
-// sums[i][j] += Σ_k left[i][k]·right[k][j], where left has words of two bf16, for k = 2p and 2p + 1,
-// in row i and column p, and right in row p and column j.
+// sums[i][j] += Σ_k left[i][k]·right[k][j], where left has words of two bf16, for k = 2p and 2p +
+// 1, in row i and column p, and right in row p and column j.
 template <int kSums, int kLeft, int kRight>
 inline void add_products() {
-  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kLeft), "i"(kRight));
+  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0"
+                   :
+                   : "i"(kSums), "i"(kLeft), "i"(kRight));
 }
 
 }  // namespace nativeops::tiles

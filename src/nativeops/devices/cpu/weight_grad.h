@@ -63,9 +63,12 @@ class WeightGrad {
             pack_right(split, item, start, count, to.size(1), right.data(), copy);
         });
     if (direct) return;
-    for (int64_t i = 0; i < to.size(0); ++i) {
-      for (int64_t j = 0; j < to.size(1); ++j) to(i, j) = T(result(i, j));
-    }
+    dev_.parallel(to.size(0), [&](int64_t i) {
+      for (int64_t j = 0; j < to.size(1); j += n) {
+        const int64_t left = to.size(1) - j;
+        store_along(to, &to(i, j), simd::load(&result(i, j), left), left);
+      }
+    });
   }
 
  private:
@@ -75,51 +78,35 @@ class WeightGrad {
     const int64_t first = item * vectors / items * n,
                   end = std::min((item + 1) * vectors / items * n, rows_of_all_);
     if (first >= end) return;
-    A* to = rows_.data() + first * stride_;
-    const Part* from = parts_ + start * row_size_ + first;
+    const Part* from = parts_ + start * row_size_;
     if constexpr (Of::kAreTiles) {
-      for (int64_t r = first; r < end; r += n) pack_tiles(r, start, count);
+      for (int64_t r = first; r < end; r += n) {
+        for (int part = 0; part < Of::kParts; ++part) {
+          const A* words = from + r / room_ * gate_ + part * gate_ / Of::kParts;
+          pack_words(reinterpret_cast<const bf16*>(words) + r % room_, n, 2 * row_size_, count,
+                     rows_.data() + r * stride_ + part * Of::words(count) / Of::kParts);
+        }
+      }
     } else if constexpr (kPairs) {
-      for (int64_t r = 0; r < end - first; r += n) {
-        pack_pairs(from + r, std::min<int64_t>(n, end - first - r), count, to + r * stride_);
+      for (int64_t r = first; r < end; r += n) {
+        pack_words(from + r, std::min<int64_t>(n, end - r), row_size_, count,
+                   rows_.data() + r * stride_);
       }
     } else {
-      pack(View<const A, 2>{from, {end - first, count}, {1, row_size_}}, to, stride_);
+      pack(View<const A, 2>{from + first, {end - first, count}, {1, row_size_}},
+           rows_.data() + first * stride_, stride_);
     }
   }
-  // A vector of gradients, whose parts are bf16 already: frames by pairs, a row for each gradient.
-  void pack_tiles(int64_t first, int64_t start, int64_t count) {
-    const A* gates = parts_ + start * row_size_ + first / room_ * gate_;
-    const int64_t words = Of::words(count);
-    for (int part = 0; part < Of::kParts; ++part) {
-      auto at = [&](int64_t k) {
-        if (k >= count) return simd::zero<A>();
-        return Of::part_of(gates + k * row_size_, gate_, first % room_, part);
-      };
-      for (int64_t k0 = 0; k0 < words / Of::kParts; k0 += n) {
-        simd::Vec<A> tile[n];
-        for (int64_t k = 0; k < n; ++k) {
-          tile[k] = simd::words_of(at(2 * (k0 + k)), at(2 * (k0 + k) + 1));
-        }
-        simd::transpose(tile);
-        A* to = rows_.data() + first * stride_ + part * words / Of::kParts + k0;
-        for (int64_t r = 0; r < n; ++r) simd::store(to + r * stride_, tile[r]);
-      }
-    }
-  }
-  // A vector of gradients: frames by pairs, a row for each gradient.
-  void pack_pairs(const Part* from, int64_t height, int64_t count, A* to) {
+  // A vector of gradients that are bf16, in each frame `stride` after those of the one before:
+  // frames by pairs, a row of words for each gradient.
+  void pack_words(const bf16* from, int64_t height, int64_t stride, int64_t count, A* to) {
+    auto at = [&](int64_t k) {
+      return k < count ? simd::load(from + k * stride, height) : simd::zero<float>();
+    };
     for (int64_t k0 = 0; k0 < ceil_div(count, 2); k0 += n) {
-      simd::Vec<A> tile[n];
+      simd::Vec<float> tile[n];
       for (int64_t k = 0; k < n; ++k) {
-        alignas(64) A word[n] = {};
-        const int64_t frame = 2 * (k0 + k);
-        const Part* one = from + frame * row_size_;
-        const Part* other = frame + 1 < count ? one + row_size_ : nullptr;
-        for (int64_t r = 0; frame < count && r < height; ++r) {
-          word[r] = word_of(one[r], other ? other[r] : Part(0.0f));
-        }
-        tile[k] = simd::load(word);
+        tile[k] = simd::words_of(at(2 * (k0 + k)), at(2 * (k0 + k) + 1));
       }
       simd::transpose(tile);
       for (int64_t r = 0; r < height; ++r) simd::store(to + r * stride_ + k0, tile[r]);
@@ -150,7 +137,10 @@ class WeightGrad {
       if constexpr (kPairs) {
         alignas(64) A other[kWidest * n] = {};
         if (k + 1 < count) copy(start + k + 1, first, inside, other);
-        for (int64_t c = 0; c < inside; ++c) to[c] = word_of(T(to[c]), T(other[c]));
+        for (int64_t c = 0; c < width; c += n) {
+          simd::store(to + c, simd::words_of(simd::to_bf16(simd::load(to + c)),
+                                             simd::to_bf16(simd::load(other + c))));
+        }
       }
       std::fill(to + inside, to + width, A(0));
     }
@@ -171,8 +161,9 @@ class WeightGrad {
     constexpr int64_t kStep = Of::template kRows<kWidest>;
     alignas(64) A sums[kStep * kWidest * n];
     int64_t some = 0;
-    for (int64_t i = 0; i < height; i += some) {  // rows of one gate lie at equal distances
-      some = std::min({kStep, height - i, units - (first + i) % units});
+    for (int64_t i = 0; i < height; i += some) {
+      some = std::min(kStep, height - i);  // of tiles, those of one gate: at equal distances
+      if (Of::kAreTiles) some = std::min(some, units - (first + i) % units);
       multiply<Of>(split.count(panel), rows + i, some, 0, Of::words(count),
                    right + first_column * depth_, zeros, 0, sums, width);
       for (int64_t r = 0; r < some; ++r) {

@@ -69,9 +69,10 @@ def frame(inputs: Any, wanted: Wanted) -> tuple[int, ...]:
 
 
 def run(
-    cell: Any, weights: Weights, inputs: Any, carry: Any, seq_lengths: Any, wanted: Wanted
+    layer: Any, weights: Weights, inputs: Any, carry: Any, seq_lengths: Any, wanted: Wanted
 ) -> Any:
     """What a layer returns: the outputs, or the last carry and the outputs."""
+    cell = layer.cell
     dtype = jnp.dtype(cell.dtype or jnp.result_type(inputs, *weights))
     batch = frame(inputs, wanted)[:-1]
     lstm = kind_of(cell) == "lstm"
@@ -82,7 +83,7 @@ def run(
     states = [_flat(jnp.broadcast_to(s, (*batch, s.shape[-1])), 0, dtype) for s in states]
     lengths = None if seq_lengths is None else _lengths(seq_lengths, batch)
     weights = Weights(*(w.astype(dtype) for w in weights))
-    options: dict[str, Any] = {"reverse": bool(wanted.reverse)}
+    options: dict[str, Any] = {"reverse": bool(wanted.reverse), "precision": layer.precision}
     if cell.activation_fn is jax.nn.relu:
         options["activation"] = "relu"
     outputs, *final = _LAYERS[kind_of(cell)](x, *weights, *states, lengths, **options)

@@ -9,6 +9,8 @@ import jax
 from nativeops.layers.convert import from_flax
 from nativeops.layers.flax import _sequence
 from nativeops.layers.flax._sequence import Wanted
+from nativeops.layers.stack import check_word
+from nativeops.ops._steps import Precision
 
 
 class RNN(nn.RNN):  # type: ignore[misc]
@@ -21,7 +23,15 @@ class RNN(nn.RNN):  # type: ignore[misc]
     The cell may be an `LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell` with its default
     activations (`SimpleCell` also with relu). With any other, or with ``variable_axes``, Flax's own
     scan computes the layer, and a warning says so.
+
+    ``precision`` is new: see `nativeops.lstm_layer`.
     """
+
+    precision: Precision = "default"
+
+    def __post_init__(self) -> None:
+        check_word("RNN", "precision", self.precision)
+        super().__post_init__()
 
     @nn.nowrap  # type: ignore[untyped-decorator]
     def unfused(self) -> str:
@@ -64,4 +74,4 @@ class RNN(nn.RNN):  # type: ignore[misc]
             )
             initial_carry = self.cell.initialize_carry(key, sizes)
         weights = from_flax(_sequence.kind_of(self.cell), params)
-        return _sequence.run(self.cell, weights, inputs, initial_carry, seq_lengths, wanted)
+        return _sequence.run(self, weights, inputs, initial_carry, seq_lengths, wanted)

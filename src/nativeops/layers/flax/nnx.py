@@ -9,6 +9,8 @@ from flax import nnx
 from nativeops.layers.convert import Kind, Weights, from_flax
 from nativeops.layers.flax import _sequence
 from nativeops.layers.flax._sequence import Wanted
+from nativeops.layers.stack import check_word
+from nativeops.ops._steps import Precision
 
 
 class RNN(nnx.RNN):  # type: ignore[misc]
@@ -21,7 +23,13 @@ class RNN(nnx.RNN):  # type: ignore[misc]
     The cell may be an `LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell` with its default
     activations (`SimpleCell` also with relu). With any other, or with ``state_axes``, Flax's own
     scan computes the layer, and a warning says so.
+
+    ``precision`` is new: see `nativeops.lstm_layer`.
     """
+
+    def __init__(self, *args: Any, precision: Precision = "default", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.precision = check_word("RNN", "precision", precision)
 
     def unfused(self) -> str:
         """Why Flax's own scan computes this layer; empty where the fused op does."""
@@ -63,7 +71,7 @@ class RNN(nnx.RNN):  # type: ignore[misc]
             )
             initial_carry = self.cell.initialize_carry(sizes, self._stream(rngs))
         weights = _weights(self.cell, _sequence.kind_of(self.cell))
-        return _sequence.run(self.cell, weights, inputs, initial_carry, seq_lengths, wanted)
+        return _sequence.run(self, weights, inputs, initial_carry, seq_lengths, wanted)
 
     def _stream(self, rngs: Any) -> Any:
         """The random numbers of the initial carry, taken as Flax takes them."""
