@@ -86,17 +86,16 @@ def test_high_by_tiles_is_not_the_highest(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", [*KINDS, *NAMES], ids=str)
 def test_unknown_precision_is_explained(kind: Kind | str, framework: str) -> None:
     place = arrays_of(framework, "cpu").place
-    x, w_ih, w_hh = (
+    x, *weights = (
         place(np.zeros(shape, np.float32), "float32").array
         for shape in ((2, 3, 4), (5 * 12, 4), (5 * 12, 5))
     )
     name = kind if isinstance(kind, str) else kind.op.name
+    call = NAMES[kind] if isinstance(kind, str) else kind.op
+    arguments = [[weights]] if isinstance(kind, str) else weights
     text = rf"^{name}: `precision` must be one of \['default', 'highest', 'high'\], but is 'low'\.$"
     with pytest.raises(ValueError, match=text):
-        if isinstance(kind, str):
-            NAMES[kind](x, [(w_ih, w_hh)], precision="low")
-        else:
-            kind.op(x, w_ih, w_hh, precision="low")
+        call(x, *arguments, precision="low")
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
