@@ -40,9 +40,9 @@ CASE(pairs_are_multiplied_with_pairs) {
 }
 CASE(even_and_odd_products_are_summed_apart) {
   const float big = 0x1p24f;
-  EXPECT(product(0, {big, 1, 0, 1}, {1, 1, 0, 1}) == big + 2);   // 1 + 1 comes first
+  EXPECT(product(0, {big, 1, 0, 1}, {1, 1, 0, 1}) == big + 2);    // 1 + 1 comes first
   EXPECT(product(0, {big, 0, 1, 0, 1}, {1, 0, 1, 0, 1}) == big);  // each 1 is rounded away
-  EXPECT(product(big, {1, 1}, {1, 1}) == big + 2);               // the sum goes on top
+  EXPECT(product(big, {1, 1}, {1, 1}) == big + 2);                // the sum goes on top
   EXPECT(product(1, {big, 1}, {1, 1}) == big);
 }
 CASE(a_product_is_not_rounded_before_it_is_added) {
@@ -52,9 +52,9 @@ CASE(a_product_is_not_rounded_before_it_is_added) {
 }
 CASE(small_numbers_are_zero) {
   const float tiny = 0x1p-130f, least = 0x1p-126f;
-  EXPECT(product(0, {tiny}, {0x1p20f}) == 0);       // as input
-  EXPECT(product(0, {least}, {0.5f}) == 0);         // as product
-  EXPECT(product(tiny, {0}, {0}) == 0);             // as sum
+  EXPECT(product(0, {tiny}, {0x1p20f}) == 0);  // as input
+  EXPECT(product(0, {least}, {0.5f}) == 0);    // as product
+  EXPECT(product(tiny, {0}, {0}) == 0);        // as sum
   EXPECT(product(0, {least}, {1}) == least);
 }
 CASE(infinity_and_nan_follow_ieee) {
