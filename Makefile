@@ -60,6 +60,13 @@ sanitized-%:
 	  build/sanitizers/environment/bin/python -m pytest $(TESTS) -k "not torch and not jax and not tensorflow and not mistake" \
 	  -m "not cuda and not races and not slow" tests/test_matrix.py build/sanitizers/package/nativeops/ops
 
+# The level that this machine may not have, by the names of its ops.
+test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs AVX-512 with bf16)
+	$(python) tests/aside.py build/tiles -DNATIVEOPS_CUDA=off -DNATIVEOPS_SOFT_TILES=ON \
+	  '-DNATIVEOPS_LEVELS=portable;amx'
+	NATIVEOPS_ISA=amx build/tiles/environment/bin/python -m pytest $(TESTS) -m "not cuda and not slow" \
+	  $(addprefix build/tiles/package/nativeops/ops/,$(addsuffix _test.py,lstm gru rnn recurrent recurrent_batch recurrent_precision))
+
 test-cuda: $(built) ## Run the tests that need an NVIDIA GPU
 	@nvidia-smi --list-gpus 2>/dev/null | grep -q GPU || \
 	  { echo "make test-cuda: there is no NVIDIA GPU here: nvidia-smi lists none." >&2; exit 1; }
@@ -96,7 +103,7 @@ doctor: $(built) ## Say what works on this machine, and what to do about the res
 wheel: $(built) ## Build the source archive and the wheel into dist/
 	$(python) -m build --outdir dist
 
-.PHONY: help setup test test-versions test-races test-sanitizers test-cuda lint format docs bench \
+.PHONY: help setup test test-versions test-races test-sanitizers test-tiles test-cuda lint format docs bench \
   demo doctor wheel golden machine
 
 # What only the machine's owner can install, said in one sentence.

@@ -11,6 +11,9 @@
 
 namespace nativeops {
 
+// "high" among the choices of `precision` in ops/_steps.py.
+constexpr int64_t kHigh = 2;
+
 // What an op gets: one layer in one direction. Optional inputs have size 0.
 template <class T>
 struct Layer {
@@ -20,6 +23,7 @@ struct Layer {
   In<T, 2> h_0, c_0;    // b p, b h
   In<int32_t, 1> lengths;
   bool reverse;
+  bool high = false;    // products of float may be sums of three of bf16; here they are not
   In<T, 2> w_second{};  // p h: of cells with a second product; without one p is h
   In<T, 1> b_second{};  // p
   In<T, 1> own{};       // own·h: weights of single units

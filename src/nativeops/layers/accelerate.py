@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nativeops.errors import ArgumentError, message
+from nativeops.layers.stack import check_word
+from nativeops.ops._steps import Precision
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Accelerated:
         return "\n".join(lines) or "there is no recurrent layer"
 
 
-def accelerate(model: Any) -> Accelerated:
+def accelerate(model: Any, *, precision: Precision = "default") -> Accelerated:
     """Swap each recurrent layer of a PyTorch model for this package's, in place.
 
     Each ``torch.nn.LSTM``, ``GRU`` and ``RNN`` becomes the layer of that name in
@@ -30,9 +32,10 @@ def accelerate(model: Any) -> Accelerated:
 
     Args:
         model: A ``torch.nn.Module``, or one of these layers itself.
+        precision: Of the layers that are swapped: see `lstm_layer`.
 
     Returns: what it swapped and what it left, and why; ``print`` it.
-    Raises: ``ArgumentError`` for what is no module.
+    Raises: ``ArgumentError`` for what is no module, ``RangeError`` for an unknown precision.
     Gradient: as of the model.
     Cost: O(number of layers) time; no memory.
     Same as: no equivalent.
@@ -49,11 +52,13 @@ def accelerate(model: Any) -> Accelerated:
         raise ArgumentError(message("accelerate", text))
     from nativeops.layers.torch import FUSED
 
+    check_word("accelerate", "precision", precision)
     report = Accelerated()
     for name, module in model.named_modules():
         why = _obstacle(torch, module, FUSED)
         if why is None:
             module.__class__ = FUSED[type(module)]
+            module.precision = precision
             report.swapped.append(name)
         elif why:
             report.left[name] = why

@@ -109,3 +109,11 @@ def test_torch_is_not_imported_for_it() -> None:
         "else: raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_precision_is_that_of_all_swapped_layers() -> None:
+    ours = model()
+    nativeops.accelerate(ours, precision="high")
+    assert {ours[name].precision for name in LAYERS} == {"high"}
+    with pytest.raises(ValueError, match="accelerate: `precision` must be one of"):
+        nativeops.accelerate(ours, precision="low")  # type: ignore[arg-type]

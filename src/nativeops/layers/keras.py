@@ -4,6 +4,7 @@
 They run with PyTorch, JAX and TensorFlow behind Keras. Each is Keras's own layer with another
 `inner_loop`, the method that Keras itself replaces where cuDNN can run: constructor, weights,
 states, dropout's random numbers and saved files stay Keras's by construction, in any version.
+One argument is new, ``precision``: see `nativeops.lstm_layer`.
 """
 
 import warnings
@@ -13,6 +14,8 @@ import keras
 from keras import ops
 
 from nativeops.layers.convert import Kind, from_keras
+from nativeops.layers.stack import check_word
+from nativeops.ops._steps import Precision
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer
@@ -28,6 +31,16 @@ class _Fused:
     _kind: Kind
     _layer: Any  # the op
     _activations: tuple[tuple[Any, ...], tuple[Any, ...]]  # which of them it has, for what
+
+    def __init__(self, *args: Any, precision: Precision = "default", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.precision = check_word(type(self).__name__, "precision", precision)
+
+    def get_config(self) -> dict[str, Any]:
+        """What the constructor was given; see `keras.layers.Layer`."""
+        config: dict[str, Any] = super().get_config()  # type: ignore[misc]
+        own = {} if self.precision == "default" else {"precision": self.precision}
+        return {**config, **own}  # without a word that Keras does not know, where it can be
 
     @property
     def supports_jit(self) -> bool:
@@ -130,7 +143,7 @@ class _Fused:
         arrays = [cell.kernel, cell.recurrent_kernel, *([cell.bias] if cell.use_bias else [])]
         x, *arrays = (ops.convert_to_tensor(a, dtype=cell.compute_dtype) for a in (x, *arrays))
         weights = from_keras(self._kind, arrays)
-        options = {"reverse": reverse, **self._options()}
+        options = {"reverse": reverse, "precision": self.precision, **self._options()}
         output, *states = self._layer(x, *weights, *states, lengths, **options)
         return output, states[: len(self.state_size)]
 
@@ -164,7 +177,7 @@ class _LowMemory(_Fused):
 
     def get_config(self: Any) -> dict[str, Any]:
         """Keras's own configuration, unless `low_memory` is set."""
-        config = super().get_config()  # type: ignore[misc]
+        config = super().get_config()
         return {**config, "low_memory": True} if self.low_memory else dict(config)
 
     def _options(self) -> dict[str, Any]:

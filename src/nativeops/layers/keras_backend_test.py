@@ -225,6 +225,19 @@ def test_weights_and_configuration_are_those_of_keras(name):
 
 
 @plain_layers
+def test_precision_is_kept_and_reaches_the_op(name):
+    layer = getattr(fused, name)(UNITS, precision="high")
+    layer = type(layer).from_config(layer.get_config())
+    assert layer.precision == "high"
+    assert layer(normal(BATCH, STEPS, INPUTS)).shape == (BATCH, UNITS)
+    layer.precision = "low"
+    with pytest.raises(ValueError, match=r"`precision` must be one of \['default', 'highest', 'hi"):
+        layer(normal(BATCH, STEPS, INPUTS))
+    with pytest.raises(ValueError, match=rf"{name}: `precision` must be one of \['default', 'high"):
+        getattr(fused, name)(UNITS, precision="low")
+
+
+@plain_layers
 def test_state_lasts_from_batch_to_batch(name):
     layer = getattr(fused, name)(UNITS, stateful=True, return_sequences=True)
     x = normal(2, 6, INPUTS)

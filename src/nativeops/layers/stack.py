@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, NamedTuple
 from nativeops.declare import Array
 from nativeops.layers._arrays import join, swap_first
 from nativeops.layers._checks import check, check_dropout, own_weights
+from nativeops.ops._steps import Precision
 from nativeops.ops.dropout import dropout as drop
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
@@ -43,6 +44,7 @@ def lstm(
     seed: Array | None = None,
     batch_first: bool = False,
     low_memory: bool = False,
+    precision: Precision = "default",
 ) -> Lstm[Array]:
     """LSTM of any number of layers, in one or both directions.
 
@@ -74,6 +76,8 @@ def lstm(
         batch_first: Whether ``x`` and ``output`` are ``[b, t, ..]``. Nothing is copied for it,
             but in TensorFlow, which has no views.
         low_memory: Keep only outputs and cells for the gradient, which computes the gates again.
+        precision: ``"highest"`` computes in the dtype, ``"default"`` is the same. ``"high"`` may
+            take each product of two float32 as three of bf16: see `lstm_layer`.
 
     Returns: ``output [t, b, d·h]``, 0 beyond the end of a sequence, and the states ``h_n`` and
         ``c_n [layers·d, b, h]`` after each sequence's own last step, in the order of ``weights``.
@@ -94,11 +98,12 @@ def lstm(
     ((3, 2, 4), (2, 2, 2), (2, 2, 2))
     """
     states = {"h_0": h_0, "c_0": c_0}
+    check_word("lstm", "precision", precision)
     check("lstm", 4, x, weights, states, bidirectional, batch_first, peepholes)
     check_dropout("lstm", dropout, seed, len(weights) // (1 + bidirectional))
     output, (h_n, c_n) = run(
-        partial(any_lstm_layer, low_memory=low_memory), swap_first(x) if batch_first else x,
-        weights, (h_0, c_0), lengths, peepholes,
+        partial(any_lstm_layer, low_memory=low_memory, precision=precision),
+        swap_first(x) if batch_first else x, weights, (h_0, c_0), lengths, peepholes,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Lstm(swap_first(output) if batch_first else output, h_n, c_n)
@@ -116,6 +121,7 @@ def gru(
     seed: Array | None = None,
     batch_first: bool = False,
     low_memory: bool = False,
+    precision: Precision = "default",
 ) -> Recurrent[Array]:
     """GRU of any number of layers, in one or both directions.
 
@@ -138,6 +144,7 @@ def gru(
         seed: As in `lstm`.
         batch_first: As in `lstm`.
         low_memory: As in `lstm`; only outputs are kept.
+        precision: As in `lstm`.
 
     Returns: ``output`` and ``h_n`` as in `lstm`.
     Raises: As `lstm`.
@@ -154,11 +161,13 @@ def gru(
             [0.3546, 0.3546],
             [0.3546, 0.3546]]])
     """
+    check_word("gru", "precision", precision)
     check("gru", 3, x, weights, {"h_0": h_0}, bidirectional, batch_first)
     check_dropout("gru", dropout, seed, len(weights) // (1 + bidirectional))
-    layer = partial(gru_layer, linear_before_reset=linear_before_reset, low_memory=low_memory)
+    options: dict[str, Any] = {"low_memory": low_memory, "precision": precision}
     output, (h_n,) = run(
-        layer, swap_first(x) if batch_first else x, weights, (h_0,), lengths,
+        partial(gru_layer, linear_before_reset=linear_before_reset, **options),
+        swap_first(x) if batch_first else x, weights, (h_0,), lengths,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Recurrent(swap_first(output) if batch_first else output, h_n)
@@ -175,6 +184,7 @@ def rnn(
     dropout: float = 0.0,
     seed: Array | None = None,
     batch_first: bool = False,
+    precision: Precision = "default",
 ) -> Recurrent[Array]:
     """Simple recurrent (Elman) network of any number of layers, in one or both directions.
 
@@ -192,6 +202,7 @@ def rnn(
         dropout: As in `lstm`.
         seed: As in `lstm`.
         batch_first: As in `lstm`.
+        precision: As in `lstm`.
 
     Returns: ``output`` and ``h_n`` as in `lstm`.
     Raises: As `lstm`; ``RangeError`` also for an unknown activation.
@@ -205,12 +216,14 @@ def rnn(
     >>> nativeops.rnn(x, [weights], activation="relu").output.ravel()
     array([1., 2.])
     """
-    rnn_layer.signature.attributes[0].check("rnn", activation)
+    check_word("rnn", "activation", activation)
+    check_word("rnn", "precision", precision)
     check("rnn", 1, x, weights, {"h_0": h_0}, bidirectional, batch_first)
     check_dropout("rnn", dropout, seed, len(weights) // (1 + bidirectional))
     output, (h_n,) = run(
-        partial(rnn_layer, activation=activation), swap_first(x) if batch_first else x, weights,
-        (h_0,), lengths, bidirectional=bidirectional, dropout=dropout, seed=seed,
+        partial(rnn_layer, activation=activation, precision=precision),
+        swap_first(x) if batch_first else x, weights, (h_0,), lengths,
+        bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return Recurrent(swap_first(output) if batch_first else output, h_n)
 
@@ -270,3 +283,10 @@ def run(
                 final.append(state[None])
         x = join(outputs, -1)
     return x, [join(final, 0) for final in finals]
+
+
+def check_word(name: str, attribute: str, word: Any) -> Any:
+    """The word, refused in the name of the caller where it is none of the attribute's choices."""
+    specs = rnn_layer.signature.attributes
+    next(spec for spec in specs if spec.name == attribute).check(name, word)
+    return word

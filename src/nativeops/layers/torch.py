@@ -9,6 +9,8 @@ package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RN
 * GRU and LSTM take `low_memory=True`: no gates are kept for the gradient, which makes them again.
 * Dropout takes one number from PyTorch's generator in each forward pass, so `torch.manual_seed`
   repeats it; its zeros are not where PyTorch's would be.
+* ``precision="high"`` may take each product of two float32 as three of bf16, on CPUs where that is
+  faster (see `nativeops.lstm_layer`). Like a new attribute of the layer, it is not in `state_dict`.
 * Under autocast they compute in and return autocast's dtype.
 * `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
 * `torch.compile`, `torch.export` and `torch.jit.trace` take them as they are. TorchScript cannot
@@ -29,6 +31,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from nativeops.layers import stack
 from nativeops.layers.torch_ctc import CTCLoss
 from nativeops.layers.torch_transducer import RNNTLoss
+from nativeops.ops._steps import Precision
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.rnn import rnn_layer
 
@@ -42,7 +45,9 @@ class _Fused(torch.nn.RNNBase):
     """What the three layers share."""
 
     _theirs: ClassVar[Any]  # PyTorch's class of the same name
-    low_memory = False  # of layers that `accelerate` swapped or that an older version saved, too
+    # Of layers that `accelerate` swapped or that an older version saved, too.
+    low_memory = False
+    precision: Precision = "default"
 
     def _layer(self) -> Callable[..., Any]:
         """The op of one layer in one direction."""
@@ -94,7 +99,7 @@ class _Fused(torch.nn.RNNBase):
         if dropout:  # from PyTorch's generator, whose state so tells all masks
             seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
         run = partial(
-            stack.run, self._layer(), lengths=lengths,
+            stack.run, partial(self._layer(), precision=self.precision), lengths=lengths,
             bidirectional=self.bidirectional, dropout=dropout, seed=seed,
         )  # fmt: skip
         kind = x.device.type
@@ -114,7 +119,8 @@ class _Fused(torch.nn.RNNBase):
 
     def extra_repr(self) -> str:
         """The arguments, as PyTorch's layer shows them."""
-        return super().extra_repr() + ", low_memory=True" * self.low_memory
+        shown = super().extra_repr() + ", low_memory=True" * self.low_memory
+        return shown if self.precision == "default" else f"{shown}, precision={self.precision}"
 
     def _check(self, input: Any, states: Any, batch_sizes: Any) -> None:
         """Raise what PyTorch has to say about sizes and dtypes."""
@@ -159,12 +165,14 @@ class LSTM(_Fused):
         dtype: Any = None,
         *,
         low_memory: bool = False,
+        precision: Precision = "default",
     ) -> None:
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             proj_size, device, dtype,
         )  # fmt: skip
         self.low_memory = low_memory
+        self.precision = stack.check_word(type(self).__name__, "precision", precision)
 
     def _layer(self) -> Any:
         return partial(stack.any_lstm_layer, low_memory=self.low_memory)
@@ -196,6 +204,7 @@ class GRU(_Fused):
         dtype: Any = None,
         *,
         low_memory: bool = False,
+        precision: Precision = "default",
         **more: Any,
     ) -> None:
         _refuse_projection(more)
@@ -204,6 +213,7 @@ class GRU(_Fused):
             0, device, dtype,
         )  # fmt: skip
         self.low_memory = low_memory
+        self.precision = stack.check_word(type(self).__name__, "precision", precision)
 
     def _layer(self) -> Any:
         return partial(gru_layer, low_memory=self.low_memory)
@@ -226,6 +236,8 @@ class RNN(_Fused):
         bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
+        *,
+        precision: Precision = "default",
         **more: Any,
     ) -> None:
         _refuse_projection(more)
@@ -237,6 +249,7 @@ class RNN(_Fused):
             f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
             dropout, bidirectional, 0, device, dtype,
         )  # fmt: skip
+        self.precision = stack.check_word(type(self).__name__, "precision", precision)
 
     def _layer(self) -> Any:
         return partial(rnn_layer, activation="relu" if self.mode == "RNN_RELU" else "tanh")

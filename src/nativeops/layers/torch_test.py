@@ -355,3 +355,19 @@ def test_numbers_of_both_kinds_of_states_of_lstm() -> None:
     h = torch.randn(1, B, H, dtype=F64)
     zero = torch.zeros_like(h)
     assert not np.allclose(ours(x, (h, zero))[0].detach(), ours(x, (zero, h))[0].detach())
+
+
+def test_precision_is_kept_and_reaches_the_op(kind: str) -> None:
+    ours, x = KINDS[kind][1](D, H, precision="high"), torch.randn(T, B, D)
+    plain = KINDS[kind][1](D, H)
+    plain.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(ours(x)[0], plain(x)[0], rtol=0, atol=1e-4)
+    assert repr(ours) == repr(plain).replace(")", ", precision=high)")
+    again = pickle.loads(pickle.dumps(ours))
+    assert again.precision == "high"
+    again.precision = "low"
+    text = r"`precision` must be one of \['default', 'highest', 'high'\], but is 'low'"
+    with pytest.raises(ValueError, match=text):
+        again(x)
+    with pytest.raises(ValueError, match=f"{type(ours).__name__}: {text}"):
+        KINDS[kind][1](D, H, precision="low")

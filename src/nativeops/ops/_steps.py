@@ -2,9 +2,12 @@
 """The steps of a recurrent layer in NumPy, one sequence after the other: what references share."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+
+# How exact the products are; the kernels know "high" by its place (devices/recurrent.h).
+Precision = Literal["default", "highest", "high"]
 
 
 def order(steps: int, lengths: Any, b: int, reverse: bool) -> list[int]:

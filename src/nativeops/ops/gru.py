@@ -31,6 +31,7 @@ def gru_layer(
     linear_before_reset: bool = True,
     reverse: bool = False,
     low_memory: bool = False,
+    precision: _steps.Precision = "default",
 ) -> GruLayer[Array]:
     """One GRU layer in one direction over a batch of sequences.
 
@@ -52,6 +53,7 @@ def gru_layer(
             in cuDNN, PyTorch and Keras's ``reset_after=True``, or to the state itself.
         reverse: From each sequence's own end to its beginning.
         low_memory: Keep no gates for the gradient, which then computes them again.
+        precision: As in `lstm_layer`.
 
     Returns: ``output``, 0 beyond the end of a sequence, and the state ``h_n`` after its own last
         step (the initial one if it has none).
@@ -121,6 +123,7 @@ def gru_layer_grad(
     *,
     linear_before_reset: bool = True,
     reverse: bool = False,
+    precision: _steps.Precision = "default",
 ) -> GruLayerGrad[Array]:
     """What flows back through `gru_layer` into its arguments.
 
@@ -146,6 +149,7 @@ def gru_layer_grad(
         lengths: As given to `gru_layer`.
         linear_before_reset: As given to `gru_layer`.
         reverse: As given to `gru_layer`.
+        precision: As given to `gru_layer`; of the gradients' products.
 
     Returns: One gradient per argument. ``only(["d_x"])`` of the op makes one, the others are None.
     NaN: stays in its own sequence, but for the gradients of weights and biases.
@@ -199,12 +203,12 @@ def _(random, given):  # type: ignore[no-untyped-def]
 @gru_layer.gradient
 def _(  # type: ignore[no-untyped-def]
     x, w_ih, w_hh, b_ih, b_hh, h_0, lengths, output, gates, d_output, d_h_n,
-    linear_before_reset, reverse, low_memory, needs
+    linear_before_reset, reverse, low_memory, precision, needs
 ):  # fmt: skip
     gates, b_ih, b_hh = (None, b_ih, b_hh) if low_memory else (gates, None, None)
     grads = gru_layer_grad.only(needs)(
         x, w_ih, w_hh, output, d_output, d_h_n,
         gates, b_ih, b_hh, h_0, lengths,
-        linear_before_reset=linear_before_reset, reverse=reverse,
+        linear_before_reset=linear_before_reset, reverse=reverse, precision=precision,
     )  # fmt: skip
     return tuple(grads)

@@ -32,6 +32,7 @@ def lstm_projected_layer(
     *,
     reverse: bool = False,
     low_memory: bool = False,
+    precision: _steps.Precision = "default",
 ) -> LstmProjectedLayer[Array]:
     """One LSTM layer whose outputs are projected, in one direction.
 
@@ -53,6 +54,7 @@ def lstm_projected_layer(
             them; none if left away.
         reverse: From each sequence's own end to its beginning.
         low_memory: Keep no gates for the gradient, which then computes them again.
+        precision: As in `lstm_layer`.
 
     Returns: ``output``, 0 beyond the end of a sequence, and the states ``h_n`` and ``c_n`` after
         its own last step (the initial ones if it has none).
@@ -110,6 +112,7 @@ def lstm_projected_layer_grad(
     peepholes: Float[Array, "3*h"] | None = None,
     *,
     reverse: bool = False,
+    precision: _steps.Precision = "default",
 ) -> LstmProjectedLayerGrad[Array]:
     """What flows back through `lstm_projected_layer` into its arguments.
 
@@ -134,6 +137,7 @@ def lstm_projected_layer_grad(
         lengths: As given to `lstm_projected_layer`.
         peepholes: As given to `lstm_projected_layer`.
         reverse: As given to `lstm_projected_layer`.
+        precision: As given to `lstm_projected_layer`; of the gradients' products.
 
     Returns: One gradient per argument; that of both biases is ``d_b``. ``only(["d_x"])`` of the op
         makes one, the others are None.
@@ -171,7 +175,7 @@ def _(random, given):  # type: ignore[no-untyped-def]
 @lstm_projected_layer.gradient
 def _(  # type: ignore[no-untyped-def]
     x, w_ih, w_hh, w_hr, b_ih, b_hh, h_0, c_0, lengths, peepholes, output, gates, cells, d_output,
-    d_h_n, d_c_n, reverse, low_memory, needs
+    d_h_n, d_c_n, reverse, low_memory, precision, needs
 ):  # fmt: skip
     gates, b_ih, b_hh = (None, b_ih, b_hh) if low_memory else (gates, None, None)
     both = {"d_b_ih": "d_b", "d_b_hh": "d_b"}
@@ -179,6 +183,6 @@ def _(  # type: ignore[no-untyped-def]
     grads = lstm_projected_layer_grad.only(wanted)(
         x, w_ih, w_hh, w_hr, output, cells, d_output, d_h_n, d_c_n,
         gates, b_ih, b_hh, h_0, c_0, lengths, peepholes,
-        reverse=reverse,
+        reverse=reverse, precision=precision,
     )  # fmt: skip
     return (*grads[:5], *grads[4:])

@@ -54,7 +54,7 @@ void with_rnn_cell(int64_t activation, F f) {
 template <class T>
 void rnn_layer(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 1> b_ih, In<T, 1> b_hh,
                In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> output, Out<T, 2> h_n,
-               int64_t activation, bool reverse) {
+               int64_t activation, bool reverse, int64_t) {
   with_rnn_cell(activation, [&](auto cell) {
     recurrent_layer<decltype(cell), T>(dev, {x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse},
                                        {output, h_n, {}, {}, {}});
@@ -65,7 +65,7 @@ template <class T>
 void rnn_layer_grad(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 3> output,
                     In<T, 3> d_output, In<T, 2> d_h_n, In<T, 2> h_0, In<int32_t, 1> lengths,
                     Out<T, 3> d_x, Out<T, 2> d_w_ih, Out<T, 2> d_w_hh, Out<T, 1> d_b,
-                    Out<T, 2> d_h_0, int64_t activation, bool reverse) {
+                    Out<T, 2> d_h_0, int64_t activation, bool reverse, int64_t) {
   with_rnn_cell(activation, [&](auto cell) {
     recurrent_layer_grad<decltype(cell), T>(dev, {x, w_ih, w_hh, {}, {}, h_0, {}, lengths, reverse},
                                             {output, {}, {}, d_output, d_h_n, {}},

@@ -30,6 +30,7 @@ def rnn_layer(
     *,
     activation: Activation = "tanh",
     reverse: bool = False,
+    precision: _steps.Precision = "default",
 ) -> RnnLayer[Array]:
     """One simple recurrent (Elman) layer in one direction over a batch of sequences.
 
@@ -46,6 +47,7 @@ def rnn_layer(
             away.
         activation: The function ``f``.
         reverse: From each sequence's own end to its beginning.
+        precision: As in `lstm_layer`.
 
     Returns: ``output``, 0 beyond the end of a sequence, and the state ``h_n`` after its own last
         step (the initial one if it has none).
@@ -91,6 +93,7 @@ def rnn_layer_grad(
     *,
     activation: Activation = "tanh",
     reverse: bool = False,
+    precision: _steps.Precision = "default",
 ) -> RnnLayerGrad[Array]:
     """What flows back through `rnn_layer` into its arguments.
 
@@ -109,6 +112,7 @@ def rnn_layer_grad(
         lengths: As given to `rnn_layer`.
         activation: As given to `rnn_layer`.
         reverse: As given to `rnn_layer`.
+        precision: As given to `rnn_layer`; of the gradients' products.
 
     Returns: One gradient per argument; that of both biases is ``d_b``. ``only(["d_x"])`` of the op
         makes one, the others are None.
@@ -146,11 +150,12 @@ def _(random, given):  # type: ignore[no-untyped-def]
 
 @rnn_layer.gradient
 def _(  # type: ignore[no-untyped-def]
-    x, w_ih, w_hh, h_0, lengths, output, d_output, d_h_n, activation, reverse, needs
-):
+    x, w_ih, w_hh, h_0, lengths, output, d_output, d_h_n, activation, reverse, precision,
+    needs
+):  # fmt: skip
     both = {"d_b_ih": "d_b", "d_b_hh": "d_b"}
     grads = rnn_layer_grad.only(tuple(dict.fromkeys(both.get(name, name) for name in needs)))(
         x, w_ih, w_hh, output, d_output, d_h_n, h_0, lengths,
-        activation=activation, reverse=reverse,
+        activation=activation, reverse=reverse, precision=precision,
     )  # fmt: skip
     return grads.d_x, grads.d_w_ih, grads.d_w_hh, grads.d_b, grads.d_b, grads.d_h_0

@@ -11,13 +11,19 @@
 
 namespace nativeops::tuned {
 
+// Whether weights are not worth packing, which takes the time of about 60 rows' products (Zen4
+// EPYC, 2026-11). rows: how many will be multiplied in all, and in one step.
+inline bool are_few_rows(int64_t rows, int64_t rows_at_once) {
+  return rows <= 48 || rows_at_once <= 2;
+}
+
 // The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a
 // time: sums[row][unit][gate][lane]. The weights are packed so, or read as they lie.
 template <class Cell, class T, class Of = Numbers>
 class GateProducts {
   using A = Accum<T>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates;
-  static constexpr bool kPairs = Of::kPerWord == 2;
+  static constexpr bool kPairs = !Of::kAreTiles && Of::kPerWord == 2;
 
  public:
   static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
@@ -27,10 +33,10 @@ class GateProducts {
                int64_t rows_at_once)
       : split_(split),
         weight_(weight),
-        whole_(weight.stride(1) == 1 && weight.size(1) % Of::kPerWord == 0),
-        direct_((std::is_same_v<A, T> || kPairs) && whole_ &&
-                (rows <= kFewRows || rows_at_once <= 2)),
-        depth_(ceil_div(weight.size(1), Of::kPerWord)),
+        whole_(weight.stride(1) == 1 && weight.size(1) % (kPairs ? 2 : 1) == 0),
+        direct_((std::is_same_v<A, T> || kPairs) && !Of::kAreTiles && whole_ &&
+                are_few_rows(rows, rows_at_once)),
+        depth_(Of::words(weight.size(1))),
         memory_(dev.workspace<A>(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1))) {
     const int64_t steps = direct_ ? 0 : split.vectors * kGates * depth_;
     parallel_if_large(dev, split.panels, steps, [&](int64_t p) {
@@ -54,9 +60,6 @@ class GateProducts {
   }
 
  private:
-  // Packing takes the time of about 60 rows' products (Zen4 EPYC, 2026-11).
-  static constexpr int64_t kFewRows = 48;
-
   A* bias(int64_t p) const {
     return memory_.data() + split_.first(p) * kGates * n * (direct_ ? 1 : depth_ + 1);
   }
@@ -73,7 +76,11 @@ class GateProducts {
     }
     A* to = bias(p) + width(p) + column;
     if (direct_ || depth_ == 0) return;
-    if constexpr (kPairs) {
+    if constexpr (Of::kAreTiles) {
+      const View<const T, 2> part{
+          &weight_(first, 0), {weight_.size(1), inside}, {weight_.stride(1), weight_.stride(0)}};
+      Of::pack(part, bias(p) + width(p), split_.count(p) * kGates, u * kGates + g, depth_);
+    } else if constexpr (kPairs) {
       if (!whole_ || weight_.stride(0) % 2 != 0) return pack_pairs(first, inside, to, width(p));
       const auto* words = reinterpret_cast<const A*>(&weight_(first, 0));
       pack(View<const A, 2>{words, {depth_, inside}, {1, weight_.stride(0) / 2}}, to, width(p));
@@ -97,7 +104,7 @@ class GateProducts {
   void multiply_as_it_lies(int64_t p, int u, int g, const A* const* rows, int64_t height,
                            A* sums) const {
     const int64_t column = (u * kGates + g) * n;
-    if constexpr (std::is_same_v<A, T> || kPairs) {
+    if constexpr (!Of::kAreTiles && (std::is_same_v<A, T> || kPairs)) {
       dots<Of>(rows, height, &weight_(row(p, u, g), 0), weight_.stride(0), count(p, u), depth_,
                sums + column, width(p));
     }

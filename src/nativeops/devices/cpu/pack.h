@@ -6,14 +6,15 @@
 #include <optional>
 
 #include "nativeops/devices/cpu/device.h"
+#include "nativeops/devices/cpu/halves.h"
 #include "nativeops/devices/cpu/simd.h"
 #include "nativeops/devices/cpu/transpose.h"
 #include "nativeops/devices/view.h"
 
 namespace nativeops::tuned {
 
-inline int64_t ceil_div(int64_t n, int64_t part) { return (n + part - 1) / part; }
-inline int64_t round_up(int64_t n, int64_t part) { return ceil_div(n, part) * part; }
+constexpr int64_t ceil_div(int64_t n, int64_t part) { return (n + part - 1) / part; }
+constexpr int64_t round_up(int64_t n, int64_t part) { return ceil_div(n, part) * part; }
 
 // Rows [row, row + rows) and columns [col, col + cols) of a matrix, as far as it reaches.
 template <class T>
@@ -98,6 +99,10 @@ void store_along(const View<T, N>& row, T* to, simd::Vec<Accum<T>> a, int64_t co
   constexpr int n = simd::kLanes<Accum<T>>;
   if constexpr (std::is_same_v<T, Accum<T>>) {
     if (row.stride(N - 1) == 1) return simd::store(to, a, count);
+  }
+  if constexpr (std::is_same_v<T, bf16>) {
+    const bool whole = count >= simd::kLanes<float>;
+    if (whole && row.stride(N - 1) == 1) return simd::store_halves(to, simd::to_bf16(a));
   }
   alignas(64) Accum<T> lane[n];
   simd::store(lane, a);

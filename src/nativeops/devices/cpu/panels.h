@@ -32,17 +32,26 @@ constexpr int kBlockRows = NATIVEOPS_LEVEL >= 2 ? (kVectors == 4   ? 6
                                                    : kVectors == 2 ? 5
                                                                    : 6);
 
-// What a product is made of: numbers, or words that hold two bf16 (only where simd::has_pairs()).
+// What a product is made of: numbers, or words that hold two bf16 (only where simd::has_pairs()),
+// or tiles of such words (tile_products.h). A row of numbers is a row of words.
 struct Numbers {
+  static constexpr bool kAreTiles = false;
   static constexpr int kPerWord = 1;
+  template <int kVectors>
+  static constexpr int kRows = kBlockRows<kVectors>;
+  static int64_t words(int64_t numbers) { return numbers; }
+  static int64_t room(int64_t words) { return words; }
+  struct Thread {};  // what a thread must have as long as it multiplies
   template <class V>
   static V fma(V a, V b, V c) {
     return simd::fma(a, b, c);
   }
 };
 #if NATIVEOPS_LEVEL >= 2
-struct Pairs {
+struct Pairs : Numbers {
   static constexpr int kPerWord = 2;
+  static int64_t words(int64_t numbers) { return ceil_div(numbers, 2); }
+  static int64_t room(int64_t words) { return 2 * words; }
   static simd::Vec<float> fma(simd::Vec<float> a, simd::Vec<float> b, simd::Vec<float> c) {
     return simd::fma_pairs(a, b, c);
   }
@@ -86,9 +95,9 @@ MultiplyBlock<A> block_of(int rows, std::integer_sequence<int, kRow...>) {
 
 // rows[r] · panel for any number of rows, in blocks of nearly equal height. body(first, count) may
 // use the sums of a block while they are in the first cache.
-template <int kVectors, class F>
-void for_blocks(int64_t rows, F&& body) {
-  const int64_t blocks = ceil_div(rows, kBlockRows<kVectors>);
+template <class F>
+void for_blocks(int64_t rows, int64_t most, F&& body) {
+  const int64_t blocks = ceil_div(rows, most);
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t first = b * rows / blocks;
     body(first, (b + 1) * rows / blocks - first);
@@ -98,7 +107,7 @@ template <class Of, int kVectors, class A>
 void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth, const A* panel,
               const A* init, int64_t init_stride, A* sums, int64_t stride) {
   constexpr auto heights = std::make_integer_sequence<int, kBlockRows<kVectors>>();
-  for_blocks<kVectors>(count, [&](int64_t first, int64_t height) {
+  for_blocks(count, kBlockRows<kVectors>, [&](int64_t first, int64_t height) {
     block_of<Of, A, kVectors>(static_cast<int>(height), heights)(
         rows + first, offset, depth, panel, init + first * init_stride, init_stride,
         sums + first * stride, stride);
@@ -109,13 +118,17 @@ void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth
 template <class Of = Numbers, class A>
 void multiply(int vectors, const A* const* rows, int64_t count, int64_t offset, int64_t depth,
               const A* panel, const A* init, int64_t init_stride, A* sums, int64_t stride) {
-  auto with = [&](auto width) {
-    multiply<Of, width>(rows, count, offset, depth, panel, init, init_stride, sums, stride);
-  };
-  if (vectors == 1) return with(std::integral_constant<int, 1>());
-  if (vectors == 2) return with(std::integral_constant<int, 2>());
-  if (vectors == 3) return with(std::integral_constant<int, 3>());
-  with(std::integral_constant<int, 4>());
+  if constexpr (Of::kAreTiles) {
+    Of::multiply(vectors, rows, count, offset, depth, panel, init, init_stride, sums, stride);
+  } else {
+    auto with = [&](auto width) {
+      multiply<Of, width>(rows, count, offset, depth, panel, init, init_stride, sums, stride);
+    };
+    if (vectors == 1) return with(std::integral_constant<int, 1>());
+    if (vectors == 2) return with(std::integral_constant<int, 2>());
+    if (vectors == 3) return with(std::integral_constant<int, 3>());
+    with(std::integral_constant<int, 4>());
+  }
 }
 
 // `vectors` vectors split into panels of at most `widest`, as equal as possible and as many for

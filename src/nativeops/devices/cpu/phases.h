@@ -109,13 +109,15 @@ class Phases {
 };
 
 // Runs phases of work on all threads, or on this one alone if `steps`, the vector operations in
-// all, are few.
-template <class F>
+// all, are few. Each thread has a `Thread` for as long as it takes part.
+struct Nothing {};
+template <class Thread = Nothing, class F>
 void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& body) {
   const int64_t wanted = steps > kWorthWaking ? dev.num_threads() : 1;
   const int threads = static_cast<int>(std::max<int64_t>(1, std::min(wanted, items)));
   Phases all(phases, items, threads);
   dev.parallel(threads, [&](int64_t home) {
+    [[maybe_unused]] const Thread thread{};
     all.work(static_cast<int>(home), [&](int64_t phase, int64_t item) { body(home, phase, item); });
   });
   all.rethrow();

@@ -15,11 +15,14 @@
 #include "nativeops/devices/cpu/phases.h"
 #include "nativeops/devices/cpu/recurrent_rows.h"
 #include "nativeops/devices/cpu/sequences.h"
+#if NATIVEOPS_LEVEL >= 3
+#include "nativeops/devices/cpu/tile_products.h"
+#endif
 #include "nativeops/devices/recurrent.h"
 
 namespace nativeops::tuned {
 
-// Of: what rows and weights are multiplied as. As pairs of bf16, the state is kept in float too.
+// Of: what rows and weights are multiplied as. As words of bf16, the state is kept in float too.
 template <class Cell, class T, class Of = Numbers>
 class Forward {
   using A = Accum<T>;
@@ -30,7 +33,7 @@ class Forward {
   static constexpr int kUnits = Products<kGates>::kUnits;
   // Where a formula needs both halves of a step, both have the same panels.
   static constexpr int kSecondUnits = Cell::kReadsState ? kUnits : kWidest;
-  static constexpr bool kPairs = Of::kPerWord == 2;
+  static constexpr bool kTiles = Of::kAreTiles, kWords = !std::is_same_v<Of, Numbers>;
 
  public:
   Forward(Device& dev, const Layer<T>& layer, const States<T>& to)
@@ -50,9 +53,9 @@ class Forward {
         cell_(dev, Cell::kHasCell ? seq_.batch : 0, layer.units()),
         middle_(dev, Cell::kSecond ? seq_.batch : 0, layer.units()),
         streams_(to.gates && to.gates.count() * static_cast<int64_t>(sizeof(T)) > kCaches),
-        converts_((!std::is_same_v<A, T> && !kPairs) || layer.x.stride(2) != 1 ||
-                  layer.inputs() % Of::kPerWord != 0),
-        row_(ceil_div(layer.inputs(), Of::kPerWord)),
+        converts_(kTiles || (!std::is_same_v<A, T> && !kWords) || layer.x.stride(2) != 1 ||
+                  layer.inputs() % (kWords ? 2 : 1) != 0),
+        row_(Of::words(layer.inputs()) + (kTiles ? n : 0)),
         converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * row_ : 0)) {}
 
   void run() {
@@ -62,17 +65,18 @@ class Forward {
     const int64_t steps =
         seq_.frames() * (split_.vectors * kGates * (layer_.inputs() + layer_.width()) +
                          out_split_.vectors * layer_.units());
-    run_phases(dev_, chunks * per_chunk, items_, steps, [&](int64_t, int64_t phase, int64_t panel) {
-      const int64_t first = phase / per_chunk * chunk_, stage = phase % per_chunk - converts_;
-      if (stage < 0) return convert(first, panel);
-      const int64_t step = first + stage / kStages;
-      if (step >= seq_.steps) return;
-      if (stage % kStages == 1) return second_half(step, panel);
-      if (panel >= split_.panels) return;
-      if (step == first) multiply_input(first, panel);
-      first_half(step, panel);
-      if (streams_) simd::settle();
-    });
+    run_phases<typename Of::Thread>(
+        dev_, chunks * per_chunk, items_, steps, [&](int64_t, int64_t phase, int64_t panel) {
+          const int64_t first = phase / per_chunk * chunk_, stage = phase % per_chunk - converts_;
+          if (stage < 0) return convert(first, panel);
+          const int64_t step = first + stage / kStages;
+          if (step >= seq_.steps) return;
+          if (stage % kStages == 1) return second_half(step, panel);
+          if (panel >= split_.panels) return;
+          if (step == first) multiply_input(first, panel);
+          first_half(step, panel);
+          if (streams_) simd::settle();
+        });
   }
 
  private:
@@ -102,8 +106,8 @@ class Forward {
   void start() {
     for (int64_t r = 0; r < seq_.batch; ++r) {
       const int64_t b = seq_.item(r);
-      hidden_.fill(r, layer_.h_0, b, layer_.width());
-      if (Cell::kHasCell) cell_.fill(r, layer_.c_0, b, layer_.units());
+      hidden_.fill(r, layer_.h_0, b);
+      if (Cell::kHasCell) cell_.fill(r, layer_.c_0, b);
       if (seq_.length(r) > 0) continue;
       for (int64_t j = 0; j < layer_.width(); ++j) to_.h_n(b, j) = T(hidden_.numbers(r)[j]);
       for (int64_t j = 0; Cell::kHasCell && j < layer_.units(); ++j) {
@@ -117,10 +121,18 @@ class Forward {
     int64_t row = 0;
     for_frames(first, [&](int64_t t, int64_t b) {
       if (row++ % items_ != item) return;
-      using Number = std::conditional_t<kPairs, T, A>;
-      auto* to = reinterpret_cast<Number*>(converted_.data() + (row - 1) * row_);
-      for (int64_t i = 0; i < layer_.inputs(); ++i) to[i] = Number(layer_.x(t, b, i));
-      if (kPairs && layer_.inputs() % 2 != 0) to[layer_.inputs()] = Number(A(0));
+      A* words = converted_.data() + (row - 1) * row_;
+      if constexpr (kTiles) {
+        for (int64_t i = 0; i < layer_.inputs(); i += n) {
+          const int64_t count = layer_.inputs() - i;
+          Of::write(words, row_ - n, i, load_along(layer_.x, &layer_.x(t, b, i), count), count);
+        }
+      } else {
+        using Number = std::conditional_t<kWords, T, A>;
+        auto* to = reinterpret_cast<Number*>(words);
+        for (int64_t i = 0; i < layer_.inputs(); ++i) to[i] = Number(layer_.x(t, b, i));
+        if (kWords && layer_.inputs() % 2 != 0) to[layer_.inputs()] = Number(A(0));
+      }
     });
   }
   template <class F>
@@ -146,9 +158,10 @@ class Forward {
   void multiply(int64_t step, int64_t panel, const Products<kCount>& weights,
                 const Rows<T, Of>& from, int64_t first_row, F&& body) {
     constexpr int kVectors = kPanelUnits * kCount;
-    alignas(64) A sums[kBlockRows<kVectors> * kVectors * n];
-    for_blocks<kVectors>(seq_.active(step), [&](int64_t first, int64_t height) {
-      const A* rows[kBlockRows<kVectors>];
+    constexpr int kRows = Of::template kRows<kVectors>;
+    alignas(64) A sums[kRows * kVectors * n];
+    for_blocks(seq_.active(step), kRows, [&](int64_t first, int64_t height) {
+      const A* rows[kRows];
       for (int64_t r = 0; r < height; ++r) rows[r] = from.words(first_row + first + r);
       weights.multiply(panel, rows, height, sums);
       for (int64_t r = 0; r < height; ++r) {
@@ -277,13 +290,20 @@ class Forward {
   const Rows<T, Numbers> cell_;
   const Rows<T, Of> middle_;
   const bool streams_, converts_;
-  const int64_t row_;  // of converted inputs, in numbers or words
+  const int64_t row_;  // of converted inputs, in words; tiles in a row are no power of two apart
   const Workspace<A> converted_;
 };
 
 template <class Cell, class T>
 void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
   recurrence::check_lengths(layer);
+#if NATIVEOPS_LEVEL >= 3
+  if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, float>) {
+    using Of = Tiles<std::is_same_v<T, float> ? 2 : 1>;
+    const bool few = are_few_rows(layer.steps() * layer.batch(), layer.batch());
+    if (!few && (Of::kParts == 1 || layer.high)) return Forward<Cell, T, Of>(dev, layer, to).run();
+  }
+#endif
 #if NATIVEOPS_LEVEL >= 2
   if constexpr (std::is_same_v<T, bf16>) {
     if (simd::has_pairs()) return Forward<Cell, T, Pairs>(dev, layer, to).run();

@@ -16,45 +16,56 @@
 
 namespace nativeops::tuned {
 
-// The columns of a matrix in panels; as pairs, two rows make one of words.
+// The columns of the weights of all gates in panels, gate below gate; as pairs, two rows make one
+// of words.
 template <class T, class Of>
 class ColumnPanels {
   using A = Accum<T>;
   static constexpr int n = simd::kLanes<A>;
 
  public:
-  ColumnPanels(Device& dev, const Split& split, In<T, 2> matrix)
-      : rows_(matrix.size(0) / Of::kPerWord), memory_(dev.workspace<A>(split.vectors * n * rows_)) {
+  ColumnPanels(Device& dev, const Split& split, In<T, 2> matrix, int gates)
+      : split_(split),
+        gate_(Of::words(matrix.size(0) / gates)),
+        gates_(gates),
+        memory_(dev.workspace<A>(split.vectors * n * gates * gate_)) {
+    const int64_t units = matrix.size(0) / gates;
     dev.parallel(split.panels, [&](int64_t p) {
       for (int v = 0; v < split.count(p); ++v) {
         const int64_t column = (split.first(p) + v) * n;
         const int64_t inside = std::min<int64_t>(n, matrix.size(1) - column);
-        A* to = memory_.data() + split.first(p) * n * rows_ + v * n;
-        if constexpr (Of::kPerWord == 2) {
-          for (int64_t k = 0; k < rows_; ++k) {
-            for (int64_t i = 0; i < n; ++i) {
-              const auto at = [&](int64_t row) {
-                return i < inside ? matrix(row, column + i) : T(0.0f);
-              };
-              to[k * split.count(p) * n + i] = word_of(at(2 * k), at(2 * k + 1));
-            }
-          }
-        } else {
-          const View<const T, 2> part{
-              &matrix(0, column), {rows_, inside}, {matrix.stride(0), matrix.stride(1)}};
-          pack(part, to, split.count(p) * n);
+        for (int g = 0; units > 0 && g < gates; ++g) {
+          prepare(
+              {&matrix(g * units, column), {units, inside}, {matrix.stride(0), matrix.stride(1)}},
+              panel(p, g), split.count(p), v);
         }
       }
     });
   }
-  // From a row of the matrix on, which must be the first of a word.
-  const A* panel(const Split& split, int64_t p, int64_t row) const {
-    return memory_.data() + (split.first(p) * rows_ + row / Of::kPerWord * split.count(p)) * n;
+  A* panel(int64_t p, int gate) const {
+    return memory_.data() + (split_.first(p) * gates_ + gate * split_.count(p)) * gate_ * n;
   }
 
  private:
-  int64_t rows_;
-  Workspace<A> memory_;
+  void prepare(View<const T, 2> from, A* to, int vectors, int v) const {
+    if constexpr (Of::kAreTiles) {
+      Of::pack(from, to, vectors, v, gate_);
+    } else if constexpr (Of::kPerWord == 2) {
+      for (int64_t k = 0; k < gate_; ++k) {
+        for (int64_t i = 0; i < n; ++i) {
+          const auto at = [&](int64_t row) { return i < from.size(1) ? from(row, i) : T(0.0f); };
+          to[(k * vectors + v) * n + i] = word_of(at(2 * k), at(2 * k + 1));
+        }
+      }
+    } else {
+      pack(from, to + v * n, vectors * n);
+    }
+  }
+
+  const Split& split_;
+  const int64_t gate_;  // in words
+  const int gates_;
+  const Workspace<A> memory_;
 };
 
 // All frames: where they are, what the weights were multiplied with there, and the gradients of
@@ -62,7 +73,7 @@ class ColumnPanels {
 template <class Cell, class T, class Of>
 struct Frames {
   using A = Accum<T>;
-  using Part = std::conditional_t<Of::kPerWord == 2, T, A>;
+  using Part = std::conditional_t<std::is_same_v<Of, Numbers>, A, T>;
   using V = simd::Vec<A>;
   static constexpr int n = simd::kLanes<A>;
   struct Place {
@@ -74,8 +85,10 @@ struct Frames {
   const Arrived<T>& from;
   const int64_t units, width;
   const Sequences seq;
-  const int64_t row_size;             // parts·h, and with a second product the p of its sum
-  const Workspace<Part> all, middle;  // of each frame: the parts; what the second weights multiply
+  const int64_t gate, sum;       // words of a part: of h, and of the p of a second product's sum
+  const int64_t row_size;        // of all parts, that sum behind the others
+  const Workspace<A> all;        // of each frame: the parts
+  const Workspace<Part> middle;  // of each frame: what the second weights multiply
   std::vector<int64_t> place_step;
 
   Frames(Device& dev, const Layer<T>& layer, const Arrived<T>& from)
@@ -85,8 +98,10 @@ struct Frames {
         units(layer.units()),
         width(layer.width()),
         seq(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
-        row_size(Cell::kParts * units + Cell::kSecond * width),
-        all(dev.workspace<Part>(seq.frames() * row_size)),
+        gate(Of::words(units)),
+        sum(Cell::kSecond ? Of::words(width) : 0),
+        row_size(Cell::kParts * gate + sum),
+        all(dev.workspace<A>(seq.frames() * row_size)),
         middle(dev.workspace<Part>(Cell::kSecond * seq.frames() * units)),
         place_step(seq.frames()) {
     for (int64_t s = 0; s < seq.steps; ++s) {
@@ -94,15 +109,30 @@ struct Frames {
     }
   }
 
-  Part* parts(int64_t step, int64_t r) const { return all.data() + seq.frame(step, r) * row_size; }
+  A* parts(int64_t step, int64_t r) const { return all.data() + seq.frame(step, r) * row_size; }
   Place where(int64_t frame) const {
     return {place_step[frame], frame - seq.frame(place_step[frame], 0)};
   }
-  static void store_part(Part* to, V value, int64_t count) {
-    store_along(View<Part, 1>{to, {count}, {1}}, to, value, count);
+  // A part of a frame from `unit` on: of `units` numbers, behind the others of `width`.
+  void store_part(int64_t step, int64_t r, int p, int64_t unit, V value) const {
+    A* part = parts(step, r) + p * gate;
+    const int64_t count = (p < Cell::kParts ? units : width) - unit;
+    if constexpr (Of::kAreTiles) {
+      Of::write(part, p < Cell::kParts ? gate : sum, unit, value, count);
+    } else {
+      store_numbers(reinterpret_cast<Part*>(part) + unit, value, count);
+    }
+  }
+  V load_part(int64_t step, int64_t r, int p, int64_t unit) const {
+    const A* part = parts(step, r) + p * gate;
+    if constexpr (Of::kAreTiles) return Of::read(part, gate, unit);
+    return simd::load(reinterpret_cast<const Part*>(part) + unit, units - unit);
   }
   void store_middle(int64_t step, int64_t r, int64_t unit, V value) const {
-    store_part(middle.data() + seq.frame(step, r) * units + unit, value, units - unit);
+    store_numbers(middle.data() + seq.frame(step, r) * units + unit, value, units - unit);
+  }
+  static void store_numbers(Part* to, V value, int64_t count) {
+    store_along(View<Part, 1>{to, {count}, {1}}, to, value, count);
   }
 
   V load_row(In<T, 3> rows, int64_t t, int64_t b, int64_t unit, int64_t count) const {
@@ -189,12 +219,13 @@ class Again {
     const int64_t chunks = ceil_div(f_.seq.frames(), kRows), sums = kRows * kWidest * n;
     const int64_t size = 2 * sums + kRows * std::max({f_.layer.inputs(), f_.width, f_.units});
     auto memory = f_.dev.template workspace<A>(f_.dev.num_threads() * size);
-    run_phases(f_.dev, 1, split_.panels * chunks, f_.seq.frames() * split_.vectors * depth,
-               [&](int64_t home, int64_t, int64_t item) {
-                 const int64_t first = item / split_.panels * kRows;
-                 body(item % split_.panels, first, std::min(kRows, f_.seq.frames() - first),
-                      memory.data() + home * size);
-               });
+    run_phases<Numbers::Thread>(
+        f_.dev, 1, split_.panels * chunks, f_.seq.frames() * split_.vectors * depth,
+        [&](int64_t home, int64_t, int64_t item) {
+          const int64_t first = item / split_.panels * kRows;
+          body(item % split_.panels, first, std::min(kRows, f_.seq.frames() - first),
+               memory.data() + home * size);
+        });
   }
 
   // The sums to `to`; gives what is behind them, where rows were copied.
@@ -223,7 +254,7 @@ class Again {
     if (Cell::kSecond) f_.store_middle(step, r, unit, out);
     for (int q = 0; q < Cell::kKept; ++q) {
       const V value = q < Cell::kKept - Cell::kKeptLate ? kept[q] : x[q];
-      F::store_part(f_.parts(step, r) + q * f_.units + unit, value, f_.units - unit);
+      f_.store_part(step, r, q, unit, value);
     }
   }
 
@@ -241,13 +272,11 @@ class Again {
   }
   void finish(int64_t frame, int64_t unit, V sum) {
     const auto [step, r] = f_.where(frame);
-    auto* row = f_.parts(step, r) + unit;
-    const int64_t count = f_.units - unit;
     V x[kGates], kept[Cell::kKept];
-    for (int g = 0; g < kGates; ++g) x[g] = simd::load(row + g * f_.units, count);
+    for (int g = 0; g < kGates; ++g) x[g] = f_.load_part(step, r, g, unit);
     Cell::finish(x, sum, f_.state_before(step, r, unit), kept);
     for (int q = Cell::kKept - Cell::kKeptLate; q < Cell::kKept; ++q) {
-      F::store_part(row + q * f_.units, kept[q], count);
+      f_.store_part(step, r, q, unit, kept[q]);
     }
   }
 

@@ -13,13 +13,12 @@
 
 namespace nativeops::tuned {
 
-// Of: what the products are made of. As pairs, the gates' gradients are kept in bf16, and a gate
-// must have whole words.
+// Of: what the products are made of, and the gates' gradients kept as. As pairs, a gate must have
+// whole words.
 template <class Cell, class T, class Of = Numbers>
 class Backward {
   using F = Frames<Cell, T, Of>;
   using A = typename F::A;
-  using Part = typename F::Part;
   using V = typename F::V;
   static constexpr int n = F::n, kGates = Cell::kGates, kParts = Cell::kParts,
                        kStages = 1 + Cell::kSecond, kSums = kParts + Cell::kSecond;
@@ -37,8 +36,8 @@ class Backward {
         kept_gates_(Cell::kKept == 0 || from.gates),
         split_(ceil_div(width_, n), kWidest, dev.num_threads()),
         unit_split_(Cell::kSecond ? ceil_div(units_, n) : 0, kWidest, dev.num_threads()),
-        recurrent_(dev, split_, layer.w_hh),
-        second_(dev, unit_split_, layer.w_second),
+        recurrent_(dev, split_, layer.w_hh, Cell::kStateGates),
+        second_(dev, unit_split_, layer.w_second, 1),
         direct_(dev, seq_.batch, width_),
         d_cell_(dev, Cell::kHasCell ? seq_.batch : 0, units_),
         bias_(dev, kSums + Cell::kOwn, std::max(units_, width_)),
@@ -49,13 +48,15 @@ class Backward {
     if (!kept_gates_) Again<Cell, T, Of>(f_).run();
     const int64_t steps = seq_.frames() * (split_.vectors * Cell::kStateGates * units_ +
                                            unit_split_.vectors * width_);
-    run_phases(dev_, kStages * seq_.steps + 1, std::max(split_.panels, unit_split_.panels), steps,
-               [&](int64_t home, int64_t phase, int64_t panel) {
-                 const int64_t step = seq_.steps - 1 - phase / kStages;
-                 A* sums = sums_.data() + home * seq_.batch * kWidest * n;
-                 if (phase % kStages == 1) return second_half(step, panel, sums);
-                 if (panel < split_.panels) advance(step, panel, sums);
-               });
+    run_phases<typename Of::Thread>(dev_, kStages * seq_.steps + 1,
+                                    std::max(split_.panels, unit_split_.panels), steps,
+                                    [&](int64_t home, int64_t phase, int64_t panel) {
+                                      const int64_t step = seq_.steps - 1 - phase / kStages;
+                                      A* sums = sums_.data() + home * seq_.batch * kWidest * n;
+                                      if (phase % kStages == 1)
+                                        return second_half(step, panel, sums);
+                                      if (panel < split_.panels) advance(step, panel, sums);
+                                    });
     finish_sums();
     if (to_.x) input_grad();
     weight_grads();
@@ -66,10 +67,10 @@ class Backward {
   A* d_cell(int64_t r) const { return d_cell_.numbers(r); }
 
   void start() {
-    for (int q = 0; q < kSums + Cell::kOwn; ++q) bias_.fill(q, {}, 0, 0);
+    for (int q = 0; q < kSums + Cell::kOwn; ++q) bias_.fill(q, {}, 0);
     for (int64_t r = 0; r < seq_.batch; ++r) {
-      direct_.fill(r, from_.d_h_n, seq_.item(r), width_);
-      if (Cell::kHasCell) d_cell_.fill(r, from_.d_c_n, seq_.item(r), units_);
+      direct_.fill(r, from_.d_h_n, seq_.item(r));
+      if (Cell::kHasCell) d_cell_.fill(r, from_.d_c_n, seq_.item(r));
     }
   }
 
@@ -79,12 +80,11 @@ class Backward {
     const int64_t count = step < 0 ? seq_.batch : seq_.active(step), later = seq_.active(step + 1);
     const int64_t width = split_.count(panel) * n;
     std::vector<const A*> rows(static_cast<size_t>(later));
-    for (int64_t r = 0; r < later; ++r) rows[r] = words(f_.parts(step + 1, r));
+    for (int64_t r = 0; r < later; ++r) rows[r] = f_.parts(step + 1, r);
     std::fill_n(sums, count * width, A(0));
-    const int64_t gate = units_ / Of::kPerWord;  // in words
     for (int g = 0; g < Cell::kStateGates && later > 0; ++g) {
-      multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * gate, gate,
-                   recurrent_.panel(split_, panel, g * units_), sums, width, sums, width);
+      multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * f_.gate, f_.gate,
+                   recurrent_.panel(panel, g), sums, width, sums, width);
     }
     for (int64_t r = 0; r < count; ++r) {
       for (int v = 0; v < split_.count(panel); ++v) {
@@ -113,10 +113,8 @@ class Backward {
     if (Cell::kPartsEarly > 0) load_kept(step, r, unit, kept);
     if (Cell::kReadsState) state = f_.state_before(step, r, unit);
     simd::store(direct(r) + unit, Cell::early(kept, state, d_out, sum, part));
-    keep_part(step, r, kParts, unit, sum, width_);
-    for (int p = kParts - Cell::kPartsEarly; p < kParts; ++p) {
-      keep_part(step, r, p, unit, part[p], units_);
-    }
+    keep_part(step, r, kParts, unit, sum);
+    for (int p = kParts - Cell::kPartsEarly; p < kParts; ++p) keep_part(step, r, p, unit, part[p]);
   }
 
   // The gradient of what the second weights are multiplied with, and then of the gates.
@@ -125,11 +123,10 @@ class Backward {
       if (panel >= unit_split_.panels) return;
       const int64_t count = seq_.active(step), width = unit_split_.count(panel) * n;
       std::vector<const A*> rows(static_cast<size_t>(count));
-      for (int64_t r = 0; r < count; ++r) rows[r] = words(f_.parts(step, r));
+      for (int64_t r = 0; r < count; ++r) rows[r] = f_.parts(step, r);
       std::fill_n(sums, count * width, A(0));
-      multiply<Of>(unit_split_.count(panel), rows.data(), count, kParts * units_ / Of::kPerWord,
-                   width_ / Of::kPerWord, second_.panel(unit_split_, panel, 0), sums, width, sums,
-                   width);
+      multiply<Of>(unit_split_.count(panel), rows.data(), count, kParts * f_.gate, f_.sum,
+                   second_.panel(panel, 0), sums, width, sums, width);
       for (int64_t r = 0; r < count; ++r) {
         for (int v = 0; v < unit_split_.count(panel); ++v) {
           const int64_t unit = (unit_split_.first(panel) + v) * n;
@@ -161,24 +158,21 @@ class Backward {
       f_.store_middle(step, r, unit, Cell::middle(kept, state, c));
     }
     if (Cell::kHasCell) simd::store(d_cell(r) + unit, d_c);
-    for (int p = 0; p < kParts - Cell::kPartsEarly; ++p) {
-      keep_part(step, r, p, unit, part[p], units_);
-    }
+    for (int p = 0; p < kParts - Cell::kPartsEarly; ++p) keep_part(step, r, p, unit, part[p]);
     if constexpr (Cell::kOwn > 0) {
       if (to_.own) add_own(unit, part, c, c_before);
     }
   }
   void load_kept(int64_t step, int64_t r, int64_t unit, V* kept) const {
     const int64_t t = seq_.time(step, r), b = seq_.item(r), count = units_ - unit;
-    const Part* row = f_.parts(step, r) + unit;
     for (int q = 0; q < Cell::kKept; ++q) {
       kept[q] = kept_gates_ ? f_.load_row(from_.gates, t, b, q * units_ + unit, count)
-                            : simd::load(row + q * units_, count);
+                            : f_.load_part(step, r, q, unit);
     }
   }
   // A part of a frame, and its share in the sum over all frames.
-  void keep_part(int64_t step, int64_t r, int p, int64_t unit, V part, int64_t width) {
-    F::store_part(f_.parts(step, r) + p * units_ + unit, part, width - unit);
+  void keep_part(int64_t step, int64_t r, int p, int64_t unit, V part) {
+    f_.store_part(step, r, p, unit, part);
     A* sum = bias_.numbers(p) + unit;
     simd::store(sum, simd::load(sum) + part);
   }
@@ -188,7 +182,6 @@ class Backward {
     Cell::add_own(part, c, c_before, sum);
     for (int q = 0; q < Cell::kOwn; ++q) simd::store(bias_.numbers(kSums + q) + unit, sum[q]);
   }
-  static const A* words(const Part* row) { return reinterpret_cast<const A*>(row); }
 
   // What is summed up over all frames, and the gradient of the initial cell.
   void finish_sums() {
@@ -210,8 +203,8 @@ class Backward {
 
   void weight_grads() {
     using F = Frames<Cell, T, Of>;
-    static constexpr int kOnly[] = {0};
-    WeightGrad<T, Of> weights(dev_, f_.all.data(), f_.row_size, seq_.frames());
+    static constexpr int kOnly[] = {kParts};
+    WeightGrad<T, Of> weights(dev_, f_.all.data(), kParts, f_.gate, f_.sum, seq_.frames());
     std::vector<void (F::*)(int64_t, int64_t, int64_t, A*) const> right;  // of each matrix
     if (to_.w_ih) {
       weights.add(to_.w_ih, Cell::kInputPart, units_);
@@ -222,7 +215,7 @@ class Backward {
       right.push_back(&F::copy_state);
     }
     if (Cell::kSecond && to_.w_second) {
-      weights.add(to_.w_second, kOnly, width_, kParts * units_);
+      weights.add(to_.w_second, kOnly, width_);
       right.push_back(&F::copy_middle);
     }
     if (right.empty()) return;
@@ -233,30 +226,29 @@ class Backward {
   void input_grad() {
     constexpr int64_t kRows = 240;
     const Split split(ceil_div(layer_.inputs(), n), kWidest, dev_.num_threads());
-    const ColumnPanels<T, Of> panels(dev_, split, layer_.w_ih);
+    const ColumnPanels<T, Of> panels(dev_, split, layer_.w_ih, kGates);
     const int64_t chunks = ceil_div(seq_.frames(), kRows);
     auto memory = dev_.template workspace<A>(dev_.num_threads() * kRows * kWidest * n);
-    run_phases(dev_, 1, split.panels * chunks, seq_.frames() * split.vectors * kGates * units_,
-               [&](int64_t home, int64_t, int64_t item) {
-                 const int64_t panel = item / chunks, first = item % chunks * kRows;
-                 const int64_t count = std::min(kRows, seq_.frames() - first),
-                               width = split.count(panel) * n;
-                 A* sums = memory.data() + home * kRows * kWidest * n;
-                 const A* rows[kRows];
-                 for (int64_t i = 0; i < count; ++i)
-                   rows[i] = words(f_.all.data() + (first + i) * f_.row_size);
-                 std::fill_n(sums, count * width, A(0));
-                 const int64_t gate = units_ / Of::kPerWord;
-                 for (int g = 0; g < kGates; ++g) {
-                   multiply<Of>(split.count(panel), rows, count, Cell::kInputPart[g] * gate, gate,
-                                panels.panel(split, panel, g * units_), sums, width, sums, width);
-                 }
-                 for (int64_t i = 0; i < count; ++i) {
-                   const auto [step, r] = f_.where(first + i);
-                   store_input(seq_.time(step, r), seq_.item(r), split.first(panel) * n, width,
-                               sums + i * width);
-                 }
-               });
+    const int64_t steps = seq_.frames() * split.vectors * kGates * units_;
+    run_phases<typename Of::Thread>(
+        dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
+          const int64_t panel = item / chunks, first = item % chunks * kRows;
+          const int64_t count = std::min(kRows, seq_.frames() - first),
+                        width = split.count(panel) * n;
+          A* sums = memory.data() + home * kRows * kWidest * n;
+          const A* rows[kRows];
+          for (int64_t i = 0; i < count; ++i) rows[i] = f_.all.data() + (first + i) * f_.row_size;
+          std::fill_n(sums, count * width, A(0));
+          for (int g = 0; g < kGates; ++g) {
+            multiply<Of>(split.count(panel), rows, count, Cell::kInputPart[g] * f_.gate, f_.gate,
+                         panels.panel(panel, g), sums, width, sums, width);
+          }
+          for (int64_t i = 0; i < count; ++i) {
+            const auto [step, r] = f_.where(first + i);
+            store_input(seq_.time(step, r), seq_.item(r), split.first(panel) * n, width,
+                        sums + i * width);
+          }
+        });
     dev_.parallel(seq_.batch, [&](int64_t r) {
       for (int64_t t = seq_.length(r); t < seq_.steps; ++t) {
         for (int64_t i = 0; i < layer_.inputs(); ++i) to_.x(t, seq_.item(r), i) = T(0);
@@ -287,7 +279,14 @@ template <class Cell, class T>
 void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
                           const LayerGrads<T>& to) {
   recurrence::check_lengths(layer);
-#if NATIVEOPS_LEVEL >= 2
+#if NATIVEOPS_LEVEL >= 3
+  if constexpr (std::is_same_v<T, bf16>) {
+    return Backward<Cell, T, Tiles<1>>(dev, layer, from, to).run();
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (layer.high) return Backward<Cell, T, Tiles<2>>(dev, layer, from, to).run();
+  }
+#elif NATIVEOPS_LEVEL >= 2
   if constexpr (std::is_same_v<T, bf16>) {
     if (simd::has_pairs() && layer.units() % 2 == 0 && layer.width() % 2 == 0) {
       return Backward<Cell, T, Pairs>(dev, layer, from, to).run();

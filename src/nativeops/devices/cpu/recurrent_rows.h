@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "nativeops/devices/cpu/halves.h"
 #include "nativeops/devices/cpu/panels.h"
 #include "nativeops/devices/recurrent.h"
 
@@ -15,45 +16,45 @@ struct Gates {
   static constexpr int kGates = kCount;
 };
 
-// A row of numbers for each sequence, which weights are multiplied with: as pairs, also in words.
+// A row of numbers for each sequence, which weights are multiplied with: as bf16, also in words.
 template <class T, class Of>
 class Rows {
   using A = Accum<T>;
   using V = simd::Vec<A>;
   static constexpr int n = simd::kLanes<A>;
-  static constexpr bool kPairs = Of::kPerWord == 2;
+  static constexpr bool kWords = !std::is_same_v<Of, Numbers>;
 
  public:
   Rows(Device& dev, int64_t rows, int64_t width)
-      : stride_(round_up(width, n) + n),  // not a power of two, which would crowd the caches' sets
+      : width_(width),
+        stride_(round_up(width, n) + n),  // not a power of two, which would crowd the caches' sets
+        row_words_(Of::words(stride_ - n)),
+        word_stride_(row_words_ + n),
         numbers_(dev.workspace<A>(rows * stride_)),
-        words_(dev.workspace<A>(kPairs ? rows * stride_ / 2 : 0)) {}
+        words_(dev.workspace<A>(kWords ? rows * word_stride_ : 0)) {}
 
   A* numbers(int64_t r) const { return numbers_.data() + r * stride_; }
-  // As the weights are multiplied with it: half as long where two bf16 make a word.
-  const A* words(int64_t r) const {
-    return kPairs ? words_.data() + r * (stride_ / 2) : numbers(r);
-  }
+  // As the weights are multiplied with it.
+  A* words(int64_t r) const { return kWords ? words_.data() + r * word_stride_ : numbers(r); }
   void set(int64_t r, int64_t unit, V value) const {
     simd::store(numbers(r) + unit, value);
-    if constexpr (kPairs) {
-      alignas(64) A lane[n];
-      simd::store(lane, value);
-      T* to = reinterpret_cast<T*>(words_.data() + r * (stride_ / 2)) + unit;
-      for (int i = 0; i < n; ++i) to[i] = T(lane[i]);
+    if constexpr (Of::kAreTiles) {
+      Of::write(words(r), row_words_, unit, value, width_ - unit);
+    } else if constexpr (kWords) {
+      simd::store_halves(reinterpret_cast<T*>(words(r)) + unit, simd::to_bf16(value));
     }
   }
   // A given state, or zeros.
-  void fill(int64_t r, In<T, 2> from, int64_t b, int64_t width) const {
-    for (int64_t j = 0; j + n <= stride_; j += n) {
+  void fill(int64_t r, In<T, 2> from, int64_t b) const {
+    for (int64_t j = 0; j < width_; j += n) {
       alignas(64) A lane[n] = {};
-      for (int64_t i = 0; from && i < n && j + i < width; ++i) lane[i] = A(from(b, j + i));
+      for (int64_t i = 0; from && i < n && j + i < width_; ++i) lane[i] = A(from(b, j + i));
       set(r, j, simd::load(lane));
     }
   }
 
  private:
-  int64_t stride_;
+  int64_t width_, stride_, row_words_, word_stride_;
   Workspace<A> numbers_, words_;
 };
 

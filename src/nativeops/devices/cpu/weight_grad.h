@@ -10,31 +10,40 @@
 
 #include "nativeops/devices/cpu/panels.h"
 #include "nativeops/devices/cpu/phases.h"
+#if NATIVEOPS_LEVEL >= 3
+#include "nativeops/devices/cpu/tile_products.h"
+#endif
 
 namespace nativeops::tuned {
 
-// Of: what the product is made of; parts are bf16 where they are pairs.
+// Of: what the product is made of.
 template <class T, class Of = Numbers>
 class WeightGrad {
   using A = Accum<T>;
-  using Part = std::conditional_t<Of::kPerWord == 2, T, A>;
+  static constexpr bool kPairs = !std::is_same_v<Of, Numbers> && !Of::kAreTiles;
   static constexpr int n = simd::kLanes<A>;
-  static constexpr int64_t kFrames = 768, kRows = 240;
+  static constexpr int64_t kFrames = 768, kRows = Of::kAreTiles ? 256 : 240;
 
  public:
-  // parts: the gates' gradients, one row of `row_size` numbers for each frame.
-  WeightGrad(Device& dev, const Part* parts, int64_t row_size, int64_t frames)
+  // words: the gates' gradients, for each frame a row of `parts` with `gate` words each, and one
+  // more with `last` words.
+  WeightGrad(Device& dev, const A* words, int parts, int64_t gate, int64_t last, int64_t frames)
       : dev_(dev),
+        words_(words),
         parts_(parts),
-        row_size_(row_size),
+        gate_(gate),
+        last_(last),
+        room_(Of::room(gate)),
+        row_words_(parts * gate + last),
+        rows_of_all_(parts * room_ + Of::room(last)),
         frames_(frames),
-        depth_(ceil_div(std::min(frames, kFrames), Of::kPerWord)),
+        depth_(Of::words(std::min(frames, kFrames))),
         stride_(round_up(depth_, n) + n),
-        rows_(dev.workspace<A>(row_size * stride_)) {}
+        rows_(dev.workspace<A>(rows_of_all_ * stride_)) {}
 
   // Adds a matrix to those that `run` computes:
-  // to[gate·units + u][c] = Σ_frame parts[frame][offset + part[gate]·units + u] · right[frame][c]
-  void add(Out<T, 2> to, const int* part, int64_t units, int64_t offset = 0) {
+  // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]][u] · right[frame][c]
+  void add(Out<T, 2> to, const int* part, int64_t units) {
     const bool direct = std::is_same_v<A, T> && to.stride(1) == 1;
     const Split split(ceil_div(to.size(1), n), kWidest, dev_.num_threads());
     auto memory = dev_.template workspace<A>(direct ? 0 : to.count());
@@ -42,7 +51,7 @@ class WeightGrad {
                                                   {to.size(0), to.size(1)},
                                                   {to.stride(0), to.stride(1)}}
                                      : dense(memory.data(), to.size(0), to.size(1));
-    targets_.push_back({to, part, units, offset, split, ceil_div(to.size(0), kRows), direct, result,
+    targets_.push_back({to, part, units, split, ceil_div(to.size(0), kRows), direct, result,
                         std::move(memory), dev_.template workspace<A>(split.vectors * n * depth_)});
   }
 
@@ -56,22 +65,21 @@ class WeightGrad {
       steps += frames_ * target.split.vectors * target.to.size(0);
     }
     const int64_t blocks = std::max<int64_t>(1, ceil_div(frames_, kFrames));
-    run_phases(dev_, 2 * blocks, items, steps, [&](int64_t, int64_t phase, int64_t item) {
-      const int64_t start = phase / 2 * kFrames, count = std::min(kFrames, frames_ - start);
-      const bool packs = phase % 2 == 0;
-      if (packs) pack_left(item, items, start, count);
-      for (size_t i = 0; i < targets_.size() && item >= 0; item -= targets_[i++].items()) {
-        Target& target = targets_[i];
-        if (packs && item < target.split.panels)
-          pack_right(target, item, start, count,
-                     [&](auto... place) { copy(static_cast<int>(i), place...); });
-        if (!packs && item < target.items()) multiply_part(target, item, count, start == 0);
-      }
-    });
+    run_phases<typename Of::Thread>(
+        dev_, 2 * blocks, items, steps, [&](int64_t, int64_t phase, int64_t item) {
+          const int64_t start = phase / 2 * kFrames, count = std::min(kFrames, frames_ - start);
+          const bool packs = phase % 2 == 0;
+          if (packs) pack_left(item, items, start, count);
+          for (size_t i = 0; i < targets_.size() && item >= 0; item -= targets_[i++].items()) {
+            Target& target = targets_[i];
+            if (packs && item < target.split.panels)
+              pack_right(target, item, start, count,
+                         [&](auto... place) { copy(static_cast<int>(i), place...); });
+            if (!packs && item < target.items()) multiply_part(target, item, count, start == 0);
+          }
+        });
     for (const Target& target : targets_) {
-      for (int64_t i = 0; i < (target.direct ? 0 : target.to.size(0)); ++i) {
-        for (int64_t j = 0; j < target.to.size(1); ++j) target.to(i, j) = T(target.result(i, j));
-      }
+      if (!target.direct) store(target);
     }
   }
 
@@ -79,7 +87,7 @@ class WeightGrad {
   struct Target {
     Out<T, 2> to;
     const int* part;
-    int64_t units, offset;
+    int64_t units;
     Split split;
     int64_t chunks;  // of rows
     bool direct;     // result is `to` itself
@@ -88,35 +96,52 @@ class WeightGrad {
     int64_t items() const { return split.panels * chunks; }
   };
 
+  void store(const Target& target) {
+    const Out<T, 2>& to = target.to;
+    dev_.parallel(to.size(0), [&](int64_t i) {
+      for (int64_t j = 0; j < to.size(1); j += n) {
+        const int64_t left = to.size(1) - j;
+        store_along(to, &to(i, j), simd::load(&target.result(i, j), left), left);
+      }
+    });
+  }
+
   // Transposed: a row for each gradient, with its frames side by side.
   void pack_left(int64_t item, int64_t items, int64_t start, int64_t count) {
-    const int64_t vectors = ceil_div(row_size_, n);
+    const int64_t vectors = ceil_div(rows_of_all_, n);
     const int64_t first = item * vectors / items * n,
-                  end = std::min((item + 1) * vectors / items * n, row_size_);
+                  end = std::min((item + 1) * vectors / items * n, rows_of_all_);
     if (first >= end) return;
-    A* to = rows_.data() + first * stride_;
-    const Part* from = parts_ + start * row_size_ + first;
-    if constexpr (Of::kPerWord == 2) {
-      for (int64_t r = 0; r < end - first; r += n) {
-        pack_pairs(from + r, std::min<int64_t>(n, end - first - r), count, to + r * stride_);
+    const A* from = words_ + start * row_words_;
+    if constexpr (Of::kAreTiles) {
+      for (int64_t r = first; r < end; r += n) {
+        const int64_t gate = room_ > 0 ? std::min(r / room_, parts_) : parts_,
+                      size = gate < parts_ ? gate_ : last_;
+        for (int part = 0; part < Of::kParts; ++part) {
+          const A* words = from + gate * gate_ + part * size / Of::kParts;
+          pack_words(reinterpret_cast<const bf16*>(words) + (r - gate * room_), n, count,
+                     rows_.data() + r * stride_ + part * Of::words(count) / Of::kParts);
+        }
+      }
+    } else if constexpr (kPairs) {
+      for (int64_t r = first; r < end; r += n) {
+        pack_words(reinterpret_cast<const bf16*>(from) + r, std::min<int64_t>(n, end - r), count,
+                   rows_.data() + r * stride_);
       }
     } else {
-      pack(View<const A, 2>{from, {end - first, count}, {1, row_size_}}, to, stride_);
+      pack(View<const A, 2>{from + first, {end - first, count}, {1, row_words_}},
+           rows_.data() + first * stride_, stride_);
     }
   }
-  // A vector of gradients: frames by pairs, a row for each gradient.
-  void pack_pairs(const Part* from, int64_t height, int64_t count, A* to) {
+  // A vector of gradients that are bf16: frames by pairs, a row of words for each gradient.
+  void pack_words(const bf16* from, int64_t height, int64_t count, A* to) {
+    auto at = [&](int64_t k) {
+      return k < count ? simd::load(from + k * 2 * row_words_, height) : simd::zero<float>();
+    };
     for (int64_t k0 = 0; k0 < ceil_div(count, 2); k0 += n) {
-      simd::Vec<A> tile[n];
+      simd::Vec<float> tile[n];
       for (int64_t k = 0; k < n; ++k) {
-        alignas(64) A word[n] = {};
-        const int64_t frame = 2 * (k0 + k);
-        const Part* one = from + frame * row_size_;
-        const Part* other = frame + 1 < count ? one + row_size_ : nullptr;
-        for (int64_t r = 0; frame < count && r < height; ++r) {
-          word[r] = word_of(one[r], other ? other[r] : Part(0.0f));
-        }
-        tile[k] = simd::load(word);
+        tile[k] = simd::words_of(at(2 * (k0 + k)), at(2 * (k0 + k) + 1));
       }
       simd::transpose(tile);
       for (int64_t r = 0; r < height; ++r) simd::store(to + r * stride_ + k0, tile[r]);
@@ -129,12 +154,28 @@ class WeightGrad {
     const int64_t width = split.count(panel) * n, first = split.first(panel) * n;
     const int64_t inside = std::min(width, target.to.size(1) - first);
     A* to = target.right.data() + first * depth_;
+    if constexpr (Of::kAreTiles) {
+      alignas(64) A block[Of::kDepth * kWidest * n];
+      for (int64_t b = 0; b * Of::kDepth < count; ++b) {
+        std::fill_n(block, Of::kDepth * width, A(0));
+        for (int64_t k = b * Of::kDepth; k < std::min(count, (b + 1) * Of::kDepth); ++k) {
+          copy(start + k, first, inside, block + k % Of::kDepth * width);
+        }
+        for (int v = 0; v < split.count(panel); ++v) {
+          Of::pack_block(block + v * n, width, to, split.count(panel), v, Of::words(count), b);
+        }
+      }
+      return;
+    }
     for (int64_t k = 0; k < count; k += Of::kPerWord, to += width) {
       copy(start + k, first, inside, to);
-      if constexpr (Of::kPerWord == 2) {
+      if constexpr (kPairs) {
         alignas(64) A other[kWidest * n] = {};
         if (k + 1 < count) copy(start + k + 1, first, inside, other);
-        for (int64_t c = 0; c < inside; ++c) to[c] = word_of(T(to[c]), T(other[c]));
+        for (int64_t c = 0; c < width; c += n) {
+          simd::store(to + c, simd::words_of(simd::to_bf16(simd::load(to + c)),
+                                             simd::to_bf16(simd::load(other + c))));
+        }
       }
       std::fill(to + inside, to + width, A(0));
     }
@@ -150,14 +191,16 @@ class WeightGrad {
     const A* rows[kRows];
     for (int64_t i = 0; i < height; ++i) {
       const int64_t gate = (first + i) / target.units, unit = (first + i) % target.units;
-      rows[i] = rows_.data() + (target.offset + target.part[gate] * target.units + unit) * stride_;
+      rows[i] = rows_.data() + (target.part[gate] * room_ + unit) * stride_;
     }
     alignas(64) A zeros[kWidest * n] = {};
-    alignas(64) A sums[kTallest * kWidest * n];
-    constexpr int64_t kStep = kBlockRows<kWidest>;
-    for (int64_t i = 0; i < height; i += kStep) {
-      const int64_t some = std::min(kStep, height - i);
-      multiply<Of>(split.count(panel), rows + i, some, 0, ceil_div(count, Of::kPerWord),
+    constexpr int64_t kStep = Of::template kRows<kWidest>;
+    alignas(64) A sums[kStep * kWidest * n];
+    int64_t some = 0;
+    for (int64_t i = 0; i < height; i += some) {
+      some = std::min(kStep, height - i);  // of tiles, those of one gate: at equal distances
+      if (Of::kAreTiles) some = std::min(some, target.units - (first + i) % target.units);
+      multiply<Of>(split.count(panel), rows + i, some, 0, Of::words(count),
                    target.right.data() + first_column * depth_, zeros, 0, sums, width);
       for (int64_t r = 0; r < some; ++r) {
         A* row = &to(first + i + r, first_column);
@@ -170,8 +213,9 @@ class WeightGrad {
   }
 
   Device& dev_;
-  const Part* parts_;
-  const int64_t row_size_, frames_, depth_, stride_;
+  const A* words_;
+  const int64_t parts_, gate_, last_, room_;  // parts, words of one, numbers that have room in it
+  const int64_t row_words_, rows_of_all_, frames_, depth_, stride_;
   const Workspace<A> rows_;
   std::vector<Target> targets_;
 };

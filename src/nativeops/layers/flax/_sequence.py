@@ -83,7 +83,7 @@ def run(
     states = [_flat(jnp.broadcast_to(s, (*batch, s.shape[-1])), 0, dtype) for s in states]
     lengths = None if seq_lengths is None else _lengths(seq_lengths, batch)
     weights = Weights(*(w.astype(dtype) for w in weights))
-    options: dict[str, Any] = {"reverse": bool(wanted.reverse)}
+    options: dict[str, Any] = {"reverse": bool(wanted.reverse), "precision": layer.precision}
     if cell.activation_fn is jax.nn.relu:
         options["activation"] = "relu"
     if kind_of(cell) != "rnn":  # of which nothing is kept but the outputs

@@ -9,6 +9,8 @@ import jax
 from nativeops.layers.convert import from_flax
 from nativeops.layers.flax import _sequence
 from nativeops.layers.flax._sequence import Wanted
+from nativeops.layers.stack import check_word
+from nativeops.ops._steps import Precision
 
 
 class RNN(nn.RNN):  # type: ignore[misc]
@@ -23,9 +25,15 @@ class RNN(nn.RNN):  # type: ignore[misc]
     scan computes the layer, and a warning says so.
 
     With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
+    ``precision`` is that of `nativeops.lstm_layer`.
     """
 
     low_memory: bool = False
+    precision: Precision = "default"
+
+    def __post_init__(self) -> None:
+        check_word("RNN", "precision", self.precision)
+        super().__post_init__()
 
     @nn.nowrap  # type: ignore[untyped-decorator]
     def unfused(self) -> str:

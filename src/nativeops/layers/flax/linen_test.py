@@ -82,6 +82,14 @@ def test_op_computes(cell, monkeypatch):
     assert layer.apply(params, normal(BATCH, STEPS, INPUTS)).shape == (BATCH, STEPS, UNITS)
 
 
+def test_precision_reaches_the_op():
+    own, ours, params = pair("GRUCell")
+    x = normal(BATCH, STEPS, INPUTS)
+    assert_close(RNN(ours.cell, precision="high").apply(params, x), own.apply(params, x), 1e-4)
+    with pytest.raises(ValueError, match=r"RNN: `precision` must be one of \['default', 'highest'"):
+        RNN(ours.cell, precision="low")
+
+
 @pytest.mark.parametrize(("batch", "steps"), [((), 1), ((0,), 4), ((2, 3), 4)])
 def test_any_axes_of_batch(batch, steps):
     own, ours, params = pair("GRUCell")

@@ -9,6 +9,8 @@ from flax import nnx
 from nativeops.layers.convert import Kind, Weights, from_flax
 from nativeops.layers.flax import _sequence
 from nativeops.layers.flax._sequence import Wanted
+from nativeops.layers.stack import check_word
+from nativeops.ops._steps import Precision
 
 
 class RNN(nnx.RNN):  # type: ignore[misc]
@@ -23,11 +25,20 @@ class RNN(nnx.RNN):  # type: ignore[misc]
     scan computes the layer, and a warning says so.
 
     With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
+    ``precision`` is that of `nativeops.lstm_layer`.
     """
 
-    def __init__(self, cell: Any, *, low_memory: bool = False, **more: Any) -> None:
+    def __init__(
+        self,
+        cell: Any,
+        *,
+        low_memory: bool = False,
+        precision: Precision = "default",
+        **more: Any,
+    ) -> None:
         super().__init__(cell, **more)
         self.low_memory = low_memory
+        self.precision = check_word("RNN", "precision", precision)
 
     def unfused(self) -> str:
         """Why Flax's own scan computes this layer; empty where the fused op does."""

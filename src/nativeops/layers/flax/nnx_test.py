@@ -86,6 +86,18 @@ def test_low_memory_keeps_no_gates_and_gives_the_same_gradients(cell):
     assert kept[1] - kept[0] == 4 * STEPS * BATCH * UNITS  # four blocks
 
 
+def test_precision_reaches_the_op():
+    own, ours = pair("LSTMCell")
+    x = normal(BATCH, STEPS, INPUTS)
+    ours.precision = "high"
+    assert_close(ours(x), own(x), 1e-4)
+    ours.precision = "low"
+    with pytest.raises(ValueError, match=r"`precision` must be one of \['default', 'highest'"):
+        ours(x)
+    with pytest.raises(ValueError, match=r"RNN: `precision` must be one of \['default', 'highest'"):
+        RNN(own.cell, rngs=nnx.Rngs(0), precision="low")
+
+
 def test_vmap():
     own, ours = pair("GRUCell", rngs=False)
     x, carry = normal(2, BATCH, STEPS, INPUTS), jnp.zeros((BATCH, UNITS))

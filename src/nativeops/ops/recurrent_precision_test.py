@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`precision` of the recurrent layers: what it changes, where, and by how much at most."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import nativeops
+from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.ops.recurrent_test import both_ways, each_kind, each_level
+from nativeops.testing import installed
+from nativeops.testing.arrays import arrays_of
+from nativeops.testing.aspects import levels, selected
+from nativeops.testing.recurrent import (
+    KINDS,
+    Kind,
+    Values,
+    as_dtype,
+    draw,
+    draw_arriving,
+    forward_backward,
+)
+from nativeops.testing.tolerance import assert_same
+
+SIZE = (20, 9, 33, 40)
+PRESENT = [name for name in FRAMEWORKS if installed(name)]
+NAMES = {"lstm": nativeops.lstm, "gru": nativeops.gru, "rnn": nativeops.rnn}
+
+
+def computed(kind: Kind, given: Values, arriving: Values, level: str, precision: str) -> Values:
+    with selected(level):
+        return forward_backward(kind, {**given, "precision": precision}, arriving)
+
+
+@each_kind
+@each_level
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_default_is_the_highest(kind: Kind, level: str, dtype: str) -> None:
+    given = draw(kind, SIZE, dtype=dtype)
+    arriving = draw_arriving(kind, given)
+    highest = computed(kind, given, arriving, level, "highest")
+    for name, found in computed(kind, given, arriving, level, "default").items():
+        assert_same(found, highest[name], f"`{name}`")
+
+
+@each_kind
+@each_level
+@both_ways
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_high_without_tiles_is_the_highest(kind: Kind, level: str, reverse: bool, dtype) -> None:
+    if level == "amx" and dtype == "float32":
+        return
+    given = draw(kind, SIZE, dtype=dtype, reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    highest = computed(kind, given, arriving, level, "highest")
+    for name, found in computed(kind, given, arriving, level, "high").items():
+        assert_same(found, highest[name], f"`{name}`")
+
+
+@each_kind
+@each_level
+@pytest.mark.parametrize("size", [SIZE, (300, 4, 24, 80), (2, 40, 100, 100)], ids=str)
+def test_rms_error_of_high_is_at_most_1e_5(kind: Kind, level: str, size) -> None:
+    given = draw(kind, size, dtype="float32")
+    arriving = draw_arriving(kind, given)
+    wide = [as_dtype(values, "float64") for values in (given, arriving)]
+    exact = computed(kind, *wide, level, "highest")
+    for name, found in computed(kind, given, arriving, level, "high").items():
+        scale = max(1.0, float(np.abs(exact[name]).max(initial=0)))
+        rms = np.sqrt(np.mean((found - exact[name]) ** 2)) / scale
+        assert rms <= 1e-5, f"`{name}`"
+
+
+@pytest.mark.skipif(levels()[-1] != "amx", reason="this CPU has no AMX, so high is highest")
+@each_kind
+def test_high_by_tiles_is_not_the_highest(kind: Kind) -> None:
+    given = draw(kind, SIZE, dtype="float32")
+    arriving = draw_arriving(kind, given)
+    one, other = (computed(kind, given, arriving, "amx", word) for word in ("high", "highest"))
+    for name in ("output", "d_x", "d_w_ih", "d_w_hh"):
+        assert (one[name] != other[name]).any(), name
+
+
+@pytest.mark.parametrize("framework", PRESENT)
+@pytest.mark.parametrize("kind", [*KINDS, *NAMES], ids=str)
+def test_unknown_precision_is_explained(kind: Kind | str, framework: str) -> None:
+    place = arrays_of(framework, "cpu").place
+    x, *weights = (
+        place(np.zeros(shape, np.float32), "float32").array
+        for shape in ((2, 3, 4), (5 * 12, 4), (5 * 12, 5), (5, 15))
+    )
+    if isinstance(kind, str) or "w_hr" not in kind.more:
+        del weights[2]
+    name = kind if isinstance(kind, str) else kind.op.name
+    call = NAMES[kind] if isinstance(kind, str) else kind.op
+    arguments = [[weights]] if isinstance(kind, str) else weights
+    text = rf"^{name}: `precision` must be one of \['default', 'highest', 'high'\], but is 'low'\.$"
+    with pytest.raises(ValueError, match=text):
+        call(x, *arguments, precision="low")
+
+
+@pytest.mark.parametrize("name", ["lstm", "lstm_projected", "gru", "rnn"])
+def test_gradient_has_the_precision_of_the_layer(name: str, monkeypatch) -> None:
+    torch = pytest.importorskip("torch")
+    module = importlib.import_module(f"nativeops.ops.{name}")
+    op, seen = getattr(module, f"{name}_layer_grad"), []
+
+    class Watched:
+        def only(self, names):
+            def run(*arrays, **options):
+                seen.append(options["precision"])
+                return op.only(names)(*arrays, **options)
+
+            return run
+
+    monkeypatch.setattr(module, f"{name}_layer_grad", Watched())
+    kind = next(k for k in KINDS if k.op.name == f"{name}_layer")
+    x = torch.ones(2, 3, 4, requires_grad=True)
+    weights = [torch.ones(kind.gates * 5, 4), torch.ones(kind.gates * 5, 5)]
+    weights += [torch.ones(5, 5)] if "w_hr" in kind.more else []
+    getattr(module, f"{name}_layer")(x, *weights, precision="high").output.sum().backward()
+    assert seen == ["high"]
