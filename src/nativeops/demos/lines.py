@@ -89,14 +89,14 @@ def demo(checkpoint: Path | None, *, quick: bool, progress: Progress) -> Outcome
 
 def read(trained: Any, lines: Lines) -> Reading:
     """Decode by best path and by beam search, and align what that found."""
-    log_probs = model.log_posterior(trained, lines)
-    found = model.beam_search(log_probs, lines.lengths)
+    log_probs, lengths = model.log_posterior(trained, lines), model.frames(lines.lengths)
+    found = model.beam_search(log_probs, lengths)
     return Reading(
         lines,
         np.exp(log_probs.numpy()),
-        model.best_paths(log_probs, lines.lengths),
+        model.best_paths(log_probs, lengths),
         found,
-        model.spans(log_probs, found, lines.lengths),
+        model.spans(log_probs, found, lengths),
     )
 
 

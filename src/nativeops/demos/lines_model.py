@@ -14,6 +14,12 @@ from nativeops.layers.torch import LSTM, CTCLoss
 LSTMS: dict[str, Any] = {"nativeops": LSTM, "torch": torch.nn.LSTM}
 Library = Literal["nativeops", "torch"]
 Spans = Sequence[tuple[int, int, float]]
+WINDOW, STRIDE = 9, 3  # columns that a frame sees, and from one to the next; a digit has 8
+
+
+def frames(lengths: Any) -> Any:
+    """How many frames lines of so many columns have."""
+    return (lengths + STRIDE - 1) // STRIDE
 
 
 class Recogniser(torch.nn.Module):
@@ -23,12 +29,16 @@ class Recogniser(torch.nn.Module):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.lstm = LSTMS[library](HEIGHT, hidden, num_layers=2, bidirectional=True)
+            self.lstm = LSTMS[library](WINDOW * HEIGHT, hidden, num_layers=2, bidirectional=True)
             self.output = torch.nn.Linear(2 * hidden, CLASSES)
 
     def forward(self, pixels: Any, lengths: Any) -> Any:
         """Packed, so that a line does not depend on the padding behind it."""
-        packed = torch.nn.utils.rnn.pack_padded_sequence(pixels, lengths, enforce_sorted=False)
+        around = torch.nn.functional.pad(pixels, (0, 0, 0, 0, WINDOW // 2, WINDOW // 2))
+        seen = around.unfold(0, WINDOW, STRIDE).flatten(2)
+        packed = torch.nn.utils.rnn.pack_padded_sequence(
+            seen, frames(lengths), enforce_sorted=False
+        )
         hidden, _ = torch.nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0])
         return self.output(hidden)
 
@@ -44,7 +54,7 @@ class Criterion(torch.nn.Module):
 
     def forward(self, logits: Any, lines: Lines) -> Any:
         """Ours takes the logits; PyTorch's the results of `log_softmax`."""
-        rest = [torch.from_numpy(array) for array in (lines.targets, lines.lengths)]
+        rest = [torch.from_numpy(array) for array in (lines.targets, frames(lines.lengths))]
         rest.append(torch.from_numpy(lines.target_lengths))
         if self.ours is not None:
             return self.ours(logits, *rest)
