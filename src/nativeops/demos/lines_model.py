@@ -14,6 +14,7 @@ from nativeops.layers.torch import LSTM, CTCLoss
 LSTMS: dict[str, Any] = {"nativeops": LSTM, "torch": torch.nn.LSTM}
 Library = Literal["nativeops", "torch"]
 Spans = Sequence[tuple[int, int, float]]
+DROPOUT = 0.3
 WINDOW, STRIDE = 9, 3  # columns that a frame sees, and from one to the next; a digit has 8
 
 
@@ -29,7 +30,9 @@ class Recogniser(torch.nn.Module):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.lstm = LSTMS[library](WINDOW * HEIGHT, hidden, num_layers=2, bidirectional=True)
+            shape = (WINDOW * HEIGHT, hidden)
+            self.lstm = LSTMS[library](*shape, num_layers=2, bidirectional=True)
+            self.dropout = torch.nn.Dropout(DROPOUT)
             self.output = torch.nn.Linear(2 * hidden, CLASSES)
 
     def forward(self, pixels: Any, lengths: Any) -> Any:
@@ -40,7 +43,7 @@ class Recogniser(torch.nn.Module):
             seen, frames(lengths), enforce_sorted=False
         )
         hidden, _ = torch.nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0])
-        return self.output(hidden)
+        return self.output(self.dropout(hidden))
 
 
 class Criterion(torch.nn.Module):
@@ -70,8 +73,12 @@ def logits_of(model: torch.nn.Module, lines: Lines) -> Any:
 
 def log_posterior(model: torch.nn.Module, lines: Lines) -> Any:
     """The logarithm of each class's probability ``[t, b, CLASSES]``."""
+    training = model.training
+    model.eval()
     with torch.no_grad():
-        return logits_of(model, lines).log_softmax(2)
+        found = logits_of(model, lines).log_softmax(2)
+    model.train(training)
+    return found
 
 
 def best_paths(log_probs: Any, lengths: Any) -> list[list[int]]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nativeops.demos.lines_data import Lines, text
-from nativeops.demos.lines_model import Spans
+from nativeops.demos.lines_model import STRIDE, Spans, frames
 
 INK, OURS, OTHERS, WRONG = "#222222", "#1f6fb4", "#b8bec6", "#b42318"
 NAMES = ["blank", *map(str, range(10))]
@@ -59,22 +59,28 @@ def _in_full(
     image.set_ylabel("pixels")
     _spans(spans, found[i], aligned[i])
     grey = posterior.imshow(
-        probability[:n, i].T, cmap="Blues", aspect="auto", interpolation="nearest", vmin=0, vmax=1
-    )
+        probability[: frames(n), i].T, cmap="Blues", aspect="auto", interpolation="nearest",
+        vmin=0, vmax=1, extent=(*_columns(0, frames(n)), len(NAMES) - 0.5, -0.5),
+    )  # fmt: skip
     posterior.set_yticks(range(len(NAMES)), NAMES, fontsize=8)
-    posterior.set(xlabel="column of pixels = frame", ylabel="class", xlim=(-0.5, n - 0.5))
+    posterior.set(xlabel="column of pixels", ylabel="class", xlim=(-0.5, n - 0.5))
     part.colorbar(grey, ax=posterior, label="probability", pad=0.01)
     for axis in (image, spans):  # the same room as the colour bar takes below
         part.colorbar(grey, ax=axis, pad=0.01).ax.set_visible(False)
     for start, end, _ in aligned[i]:
-        image.axvspan(start - 0.5, end - 0.5, color=OURS, alpha=0.2, lw=0)
+        image.axvspan(*_columns(start, end), color=OURS, alpha=0.2, lw=0)
+
+
+def _columns(start: int, end: int) -> tuple[float, float]:
+    """Where frames [start, end) begin and end; the first looks at column 0."""
+    return (start - 0.5) * STRIDE, (end - 0.5) * STRIDE
 
 
 def _spans(axis: Any, labels: Sequence[int], aligned: Spans) -> None:
     """Where forced alignment puts each digit, and how sure it is."""
     for label, (start, end, sure) in zip(labels, aligned, strict=True):
-        axis.axvspan(start - 0.5, end - 0.5, color=OURS, alpha=0.2 + 0.6 * sure, lw=0)
-        middle = (start + end - 1) / 2
+        axis.axvspan(*_columns(start, end), color=OURS, alpha=0.2 + 0.6 * sure, lw=0)
+        middle = sum(_columns(start, end)) / 2
         axis.text(middle, 0.68, text([label]), ha="center", va="center", color=INK, fontsize=13)
         axis.text(middle, 0.22, f"{sure:.2f}", ha="center", va="center", color=INK, fontsize=7)
     axis.set(yticks=[], ylim=(0, 1), ylabel="aligned")
