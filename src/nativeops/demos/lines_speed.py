@@ -30,6 +30,7 @@ def step(lstm: Library, ctc: Library, dtype: torch.dtype, *arrays: Any) -> Calla
     lines, start = Lines(*arrays[:4]), arrays[4:]
     hidden = start[1].shape[1]  # of the recurrent weights [4 * hidden, hidden]
     model, criterion = Recogniser(hidden, library=lstm).to(dtype), Criterion(ctc)
+    model.eval()  # without dropout, whose zeros are elsewhere in each call
     own = list(model.parameters())
     with torch.no_grad():
         for parameter, values in zip(own, start, strict=True):
