@@ -25,6 +25,7 @@ class Shared(Training):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
+        self.model.get_submodule("dropout").p = 0.0  # its zeros would differ from one process's
         self.model = DistributedDataParallel(self.model)
 
     def lines(self) -> Lines:

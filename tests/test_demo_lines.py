@@ -217,7 +217,7 @@ def test_a_few_seconds_of_training_read_most_digits(short: tuple[str, Path]) -> 
 
 def test_the_command_compares_with_pytorch(short: tuple[str, Path]) -> None:
     for name in ("nativeops", "torch.nn.LSTM and CTCLoss", "torch.nn.LSTM, our CTCLoss"):
-        line = next(line for line in short[0].splitlines() if line.startswith(name))
+        line = next(line for line in short[0].splitlines() if line.strip().startswith(name))
         assert re.search(r"[\d.]+ (ms|us|s) +[\d.]+ (ms|us|s) - [\d.]+ (ms|us|s) +[\d.]+x", line)
 
 
