@@ -53,6 +53,6 @@ def example(random: Any, given: Any, labels: int = 4) -> dict[str, Any]:
     return {
         "a": random.integers(0, labels, (batch, ta)),
         "b": random.integers(0, labels, (batch, tb)),
-        "a_len": random.integers(0, ta + 1, batch),
-        "b_len": random.integers(0, tb + 1, batch),
+        "a_len": random.integers(0, ta + 1, batch, np.int32),
+        "b_len": random.integers(0, tb + 1, batch, np.int32),
     }
