@@ -110,17 +110,16 @@ def op(
             always are.
         reuse: Results that may take over the memory of an input, as ``{"h": "z"}``: the kernel is
             right where both are the same array. It happens where nobody needs the input any more.
-        carries: A named axis along which something is carried from step to step, so that every
-            step rounds.
+        carries: A named axis along which a result is carried from step to step in its own dtype,
+            so that in half precision every step rounds.
     """
 
     def declare(reference: F) -> "Op[F]":
         source = Path(inspect.getfile(reference)).resolve()
         signature, apart = _with_reuse(read(reference), reuse or {}), independent.split()
         _check_independent(signature, apart)
-        specs = (*signature.inputs, *signature.outputs)
-        if carries and not any(axis.name == carries for spec in specs for axis in spec.axes):
-            raise TypeError(f"{signature.op}: no array has the axis `{carries}`")
+        if carries and not any(axis.name == carries for s in signature.outputs for axis in s.axes):
+            raise TypeError(f"{signature.op}: no result has the axis `{carries}`")
         if not signature.op.isascii():  # TensorFlow ends the process at such a name
             raise TypeError(f"{signature.op}: the name of an op must be ASCII")
         folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt

@@ -52,15 +52,25 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
             name = include.replace(header.name, path.name)
             parts += [f"#if {macro}", f'#include "{name}"', "#endif"]
     parts.append("\nnamespace nativeops {\nnamespace {\n")
-    parts += [_entry(op.signature, header, "", "nativeops") for op in ops]
-    parts.append(_table(ops, digest))
-    for macro, path in tuned.items():
-        chosen = [op for op in ops if path.exists() and defines(path, op.name)]
-        if chosen:
-            parts.append(f"#if {macro}")
-            parts += [_entry(op.signature, path, "_tuned", "nativeops::tuned") for op in chosen]
-            parts += [_table(chosen, digest, "_tuned"), "#endif"]
+    # The portable kernel is compiled where there is no variant of it: half of the build otherwise.
+    groups = defaultdict(list)
+    for op in ops:
+        groups[tuple(m for m, path in tuned.items() if _variant(path, op))].append(op)
+    for number, (macros, group) in enumerate(groups.items()):
+        for turn, macro in enumerate(macros):
+            parts.append(f"#{'elif' if turn else 'if'} {macro}")
+            parts += [
+                _entry(op.signature, tuned[macro], "_tuned", "nativeops::tuned") for op in group
+            ]
+            parts.append(_table(group, digest, "_tuned", number))
+        parts += ["#else"] * bool(macros)
+        parts += [_entry(op.signature, header, "", "nativeops") for op in group]
+        parts += [_table(group, digest, "", number), *["#endif"] * bool(macros)]
     return "\n".join([*parts, "}  // namespace", "}  // namespace nativeops", ""])
+
+
+def _variant(path: Path, op: Op[Any]) -> bool:
+    return path.exists() and defines(path, op.name)
 
 
 # When the variant for one device is compiled, and the end of its file's name.
@@ -68,6 +78,8 @@ TUNED = {
     "!defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS) && NATIVEOPS_LEVEL > 0": "cpu",
     "defined(__CUDACC__)": "cuda",
 }
+# What tiles multiply; the rest of a layer runs its AVX-512 kernel, which need not be built twice.
+TILED = {"bfloat16", "float32"}
 
 
 def defines(header: Path, name: str) -> bool:
@@ -117,19 +129,21 @@ def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> s
 """
 
 
-def _table(ops: Iterable[Op[Any]], digest: str, suffix: str = "") -> str:
+def _table(ops: Iterable[Op[Any]], digest: str, suffix: str, number: int) -> str:
     """The rows of the library's table: one for each op and combination of dtypes."""
     rows = []
     for op in ops:
         built_for = f"{op.signature} {digest}".rstrip()
         for dtypes in itertools.product(*(VARIABLES[v] for v in op.signature.variables)):
             types = f"<{', '.join(CPP[d] for d in dtypes)}>" if dtypes else ""
-            rows.append(
+            row = (
                 f'    {{"{op.name}", "{built_for}", "{",".join(dtypes)}", {int(bool(suffix))}, '
                 f"{op.name}{suffix}_entry{types}}},"
             )
+            tiled = not suffix or TILED.intersection(dtypes)
+            rows += [row] if tiled else ["#if NATIVEOPS_LEVEL < 3", row, "#endif"]
     listed = "\n".join(rows)
-    return f"const Registered entries{suffix}({{\n{listed}\n}});\n"
+    return f"const Registered entries_{number}({{\n{listed}\n}});\n"
 
 
 def _type(spec: ArraySpec) -> str:

@@ -51,7 +51,7 @@ class Reading(NamedTuple):
 
     def shown(self) -> list[int]:
         """A long line that was read right, then those with most mistakes."""
-        edits = [*map(model.edits, self.found, self.lines.labels())]
+        edits = model.edits(self.found, self.lines.labels())
         order = sorted(range(len(edits)), key=lambda i: -edits[i])
         right = [i for i in order if edits[i] == 0] or order
         longest = max(right, key=lambda i: int(self.lines.lengths[i]))

@@ -83,12 +83,9 @@ def log_posterior(model: torch.nn.Module, lines: Lines) -> Any:
 
 def best_paths(log_probs: Any, lengths: Any) -> list[list[int]]:
     """What the most probable class of each frame says: repeats merged, blanks left away."""
-    paths = log_probs.argmax(2).numpy().T
-    found = []
-    for path, n in zip(paths, lengths, strict=True):
-        kept = np.flatnonzero(np.diff(path[:n], prepend=BLANK))
-        found.append([int(c) for c in path[kept] if c != BLANK])
-    return found
+    found = nativeops.ctc_greedy_decode(log_probs, torch.from_numpy(lengths))
+    pairs = zip(found.labels, found.lengths, strict=True)
+    return [labels[: int(n)].tolist() for labels, n in pairs]
 
 
 def beam_search(log_probs: Any, lengths: Any, width: int = 8) -> list[list[int]]:
@@ -102,30 +99,31 @@ def beam_search(log_probs: Any, lengths: Any, width: int = 8) -> list[list[int]]
 
 def spans(log_probs: Any, labels: Sequence[Sequence[int]], lengths: Any) -> list[Spans]:
     """Of each label of each line, the first frame, the one behind the last, and the confidence."""
-    counts = [len(each) for each in labels]
-    targets = torch.ones(len(labels), max([1, *counts]), dtype=torch.int32)
-    for row, each in zip(targets, labels, strict=True):
-        row[: len(each)] = torch.tensor(each, dtype=torch.int32)
-    aligned = nativeops.forced_align(
-        log_probs, targets, torch.from_numpy(lengths), torch.tensor(counts, dtype=torch.int32)
-    )
-    rows = zip(aligned.starts, aligned.ends, aligned.confidence, counts, strict=True)
+    targets, counts = (torch.from_numpy(array) for array in padded(labels))
+    aligned = nativeops.forced_align(log_probs, targets, torch.from_numpy(lengths), counts)
+    rows = zip(aligned.starts, aligned.ends, aligned.confidence, counts.tolist(), strict=True)
     return [
         [*zip(starts[:n].tolist(), ends[:n].tolist(), sure[:n].tolist(), strict=True)]
         for starts, ends, sure, n in rows
     ]
 
 
-def edits(found: Sequence[int], right: Sequence[int]) -> int:
-    """The fewest insertions, deletions and substitutions between the two (Levenshtein)."""
-    row = list(range(len(right) + 1))
-    for i, a in enumerate(found, 1):
-        before, row = row, [i]
-        for j, b in enumerate(right, 1):
-            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (a != b)))
-    return row[-1]
+def padded(labels: Sequence[Sequence[int]]) -> tuple[Any, Any]:
+    """Label sequences as one array, filled up behind their ends, and their lengths."""
+    counts = np.array([len(each) for each in labels], np.int32)
+    array = np.ones((len(labels), max(1, counts.max(initial=0))), np.int32)
+    for row, each in zip(array, labels, strict=True):
+        row[: len(each)] = each
+    return array, counts
+
+
+def edits(found: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> list[int]:
+    """Of each line the fewest insertions, deletions and substitutions between the two."""
+    (a, a_len), (b, b_len) = padded(found), padded(right)
+    return nativeops.edit_distance(a, b, a_len, b_len).tolist()
 
 
 def label_error(found: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> float:
     """Edits of all lines by their number of labels."""
-    return sum(map(edits, found, right)) / sum(map(len, right))
+    (a, a_len), (b, b_len) = padded(found), padded(right)
+    return nativeops.error_rate(a, b, a_len, b_len).rate

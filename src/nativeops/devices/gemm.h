@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm: products of matrices from the host side of a kernel, one word on every device. The device
-// that kernel.h chose has said how, as product::multiply.
+// that kernel.h chose has said how, as matrix_product::multiply.
 #pragma once
 #include "nativeops/devices/product.h"
 
@@ -14,19 +14,19 @@ template <class Ta, class Tb, class T>
 void gemm(Device& dev, View<Ta, 3> a, View<Tb, 3> b, View<T, 3> c, double alpha = 1,
           double beta = 0) {
   using A = Accum<T>;
-  product::check_sizes(a, b, c);
+  matrix_product::check_sizes(a, b, c);
   if (c.count() == 0) return;
-  const product::Scaled<A> scaled{{}, static_cast<A>(alpha), static_cast<A>(beta)};
-  if (a.size(2) == 0 || scaled.alpha == A(0)) return product::scale(dev, c, scaled.beta);
-  product::multiply<std::remove_const_t<Ta>, std::remove_const_t<Tb>, T>(dev, a, b, c, scaled);
+  const matrix_product::Scaled<A> scaled{{}, static_cast<A>(alpha), static_cast<A>(beta)};
+  if (a.size(2) == 0 || scaled.alpha == A(0)) return matrix_product::scale(dev, c, scaled.beta);
+  matrix_product::multiply<std::remove_const_t<Ta>, std::remove_const_t<Tb>, T>(dev, a, b, c, scaled);
 }
 // For single matrices:
 //   gemm(dev, x, transpose(w), out);
 template <class Ta, class Tb, class T>
 void gemm(Device& dev, View<Ta, 2> a, View<Tb, 2> b, View<T, 2> c, double alpha = 1,
           double beta = 0) {
-  product::check_sizes(a, b, c);
-  gemm(dev, product::one(a), product::one(b), product::one(c), alpha, beta);
+  matrix_product::check_sizes(a, b, c);
+  gemm(dev, matrix_product::one(a), matrix_product::one(b), matrix_product::one(c), alpha, beta);
 }
 
 }  // namespace nativeops

@@ -10,7 +10,7 @@
 #include "nativeops/devices/view.h"
 
 namespace nativeops {
-namespace product {
+namespace matrix_product {
 
 template <class T, int N>
 std::string sizes(const View<T, N>& view) {
@@ -64,5 +64,5 @@ void scale(Device& dev, Out<T, 3> c, Accum<T> beta) {
   });
 }
 
-}  // namespace product
+}  // namespace matrix_product
 }  // namespace nativeops

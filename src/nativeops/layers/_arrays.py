@@ -62,14 +62,13 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
         values = module.as_tensor(values, device=like.device)
         if values.dtype is module.int64:
             values = values.clamp(-1, 2**31 - 1)
-        return _checked(op, name, values).to(module.int32)
+        return cast(_checked(op, name, values), module.int32)
     if hasattr(module, "cast"):
         values = _checked(op, name, module.convert_to_tensor(values))
-        wide = module.clip_by_value(module.cast(values, module.int64), -1, 2**31 - 1)
-        return module.cast(wide, module.int32)
-    return module.clip(_checked(op, name, module.asarray(values)), -1, 2**31 - 1).astype(
-        module.int32
-    )
+        wide = module.clip_by_value(cast(values, module.int64), -1, 2**31 - 1)
+        return cast(wide, module.int32)
+    held = _checked(op, name, module.asarray(values))
+    return cast(module.clip(held, -1, 2**31 - 1), module.int32)
 
 
 def _checked(op: str, name: str, values: Any) -> Any:
@@ -78,6 +77,14 @@ def _checked(op: str, name: str, values: Any) -> Any:
     if not kind.startswith(("int", "uint")) and 0 not in values.shape:
         raise DtypeError(message(op, f"`{name}` must have integers, but has {kind}."))
     return values
+
+
+def cast(array: Any, dtype: Any) -> Any:
+    """The numbers of an array in another dtype of its framework."""
+    module = namespace(array)
+    if hasattr(module, "RaggedTensor"):
+        return module.cast(array, dtype)
+    return array.to(dtype) if hasattr(array, "to") else array.astype(dtype)
 
 
 def total(array: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
-from nativeops.layers._arrays import integers, known, namespace
+from nativeops.layers._arrays import cast, integers, known, like, mean, namespace, total
 from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
 
@@ -115,21 +115,15 @@ def ctc_greedy_decode(
     return ctc_best_path(logits, frames, blank=blank, label_loop=label_loop)
 
 
-def _reduced(loss: Any, labels: Any, targets: Any, mean: bool) -> Any:
+def _reduced(loss: Any, labels: Any, targets: Any, averaged: bool) -> Any:
+    if not averaged:
+        return total(loss)
     module = namespace(loss)
-    if hasattr(module, "reduce_mean"):  # TensorFlow's names, and sizes known late
-        if not mean:
-            return module.reduce_sum(loss)
-        counts = module.shape(targets)[1] if labels is None else labels
-        return module.reduce_mean(loss / module.cast(module.maximum(counts, 1), loss.dtype))
-    if not mean:
-        return loss.sum()
     if labels is None:
-        return (loss / max(targets.shape[1], 1)).mean()
-    counts = labels.clamp(min=1) if hasattr(labels, "clamp") else module.maximum(labels, 1)
-    if not hasattr(labels, "clamp"):
-        counts = counts.astype(loss.dtype)
-    return (loss / counts).mean()
+        late = hasattr(module, "RaggedTensor")  # TensorFlow may know the size only when it runs
+        labels = module.shape(targets)[1:] if late else like(loss, [targets.shape[1]], "int32")
+    counts = module.maximum(labels, like(loss, [1], "int32"))
+    return mean(loss / cast(counts, loss.dtype))
 
 
 def _padded(logits: Any, targets: Any, lengths: Any) -> Any:

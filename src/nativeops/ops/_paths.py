@@ -42,23 +42,24 @@ def posteriors(
     states = {state: i for i, state in enumerate({start, *arcs[:, :2].ravel().tolist(), *finals})}
     before = np.array([states[int(s)] for s in arcs[:, 0]], int)
     after = np.array([states[int(s)] for s in arcs[:, 1]], int)
-    alpha = np.full((len(scores) + 1, len(states)), -np.inf)
+    # Wider than the kernels' own sums, so that a difference is theirs.
+    logs = -(scores[:, arcs[:, 2]] + weights[own]).astype(np.longdouble)
+    alpha = np.full((len(scores) + 1, len(states)), -np.inf, logs.dtype)
     alpha[0, states[start]] = 0
-    logs = -(scores[:, arcs[:, 2]] + weights[own])
     for t, frame in enumerate(logs):
         np.logaddexp.at(alpha[t + 1], after, alpha[t, before] + frame)
-    beta = np.full(len(states), -np.inf)
+    beta = np.full(len(states), -np.inf, logs.dtype)
     for state, cost in finals.items():
         beta[states[state]] = -cost
     total = np.logaddexp.reduce(alpha[-1] + beta, initial=-np.inf)
-    posterior, taken = np.full(scores.shape, -np.inf), np.zeros(weights.shape)
+    posterior, taken = np.full(scores.shape, -np.inf, logs.dtype), np.zeros(weights.shape)
     for t in reversed(range(len(scores))):
         onward = logs[t] + beta[after]
         if total > -np.inf:
             through = alpha[t, before] + onward - total
             np.logaddexp.at(posterior[t], arcs[:, 2], through)
             taken[own] += np.exp(through)
-        beta = np.full(len(states), -np.inf)
+        beta = np.full(len(states), -np.inf, logs.dtype)
         np.logaddexp.at(beta, before, onward)
     return -posterior, -total, taken
 

@@ -84,7 +84,8 @@ def rnnt_costs(
 def _rows(logits: Any, targets: Any, *others: Any) -> tuple[tuple[int, ...], list[Any]]:
     """The leading axes, and the arrays with one axis in place of them, broadcast."""
     own = (logits.shape[-3:], targets.shape[-1:], *[()] * len(others))
-    arrays = [np.asarray(array) for array in (logits, targets, *others)]
+    # Wider than the kernels' own sums, so that a difference is theirs.
+    arrays = [logits.astype(np.longdouble), *(np.asarray(a) for a in (targets, *others))]
     pairs = list(zip(arrays, own, strict=True))
     sizes = np.broadcast_shapes(*(a.shape[: a.ndim - len(shape)] for a, shape in pairs))
     count = int(np.prod(sizes))

@@ -86,7 +86,8 @@ class NumPyArrays:
         if found.repeats:
             buffer[...] = values[tuple(slice(size) for size in buffer.shape)]
         else:
-            array[...] = values
+            with np.errstate(invalid="ignore"):  # infinity as an integer: only the dtype matters
+                array[...] = values
         return Placed(array, buffer)
 
     def values(self, array: Any) -> Any:

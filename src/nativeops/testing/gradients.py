@@ -38,12 +38,14 @@ def check_gradient(case: "Case") -> None:
         for spec, reference in zip(signature.outputs, case.reference, strict=True)
     ]
     found = _found(case, d_outputs)
-    expected = by_rule(case, d_outputs)
+    parts = by_rule(case, d_outputs)
     for spec in signature.inputs:
         if spec.name in found:
-            allowed = case.tolerance(spec, expected[spec.name])
-            allowed = allowed + _kept_rounding(case.dtype(spec), expected[spec.name])
-            assert_close(found[spec.name], expected[spec.name], allowed, f"`d_{spec.name}`")
+            shape = np.shape(case.values[spec.name])
+            expected = _sum_to(parts[spec.name], shape)
+            size = float(_sum_to(np.abs(parts[spec.name]), shape).max(initial=0.0))
+            allowed = case.tolerance(spec, expected) + _kept_rounding(case.dtype(spec), size)
+            assert_close(found[spec.name], expected, allowed, f"`d_{spec.name}`")
     if "float64" in case.dtypes.values() and case.group != "large" and case.mode == "eager":
         check_differences(case, d_outputs, found)
 
@@ -55,11 +57,13 @@ def _found(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
     return case.arrays.gradients(case.callable, case.given, shown)
 
 
-def _kept_rounding(dtype: str, expected: Any) -> float:
-    """Half precision rounds what is kept for the gradient, at times to the neighbour of ours."""
-    if dtype not in ("float16", "bfloat16"):
-        return 0.0
-    return 4 * UNIT[dtype] * float(np.abs(expected).max(initial=0.0))
+def _kept_rounding(dtype: str, size: float) -> float:
+    """Half precision rounds what is kept for the gradient, at times to the neighbour of ours.
+
+    And so each item's gradient, before those of a broadcast argument, together of this `size`, are
+    added.
+    """
+    return 4 * UNIT[dtype] * size if dtype in ("float16", "bfloat16") else 0.0
 
 
 def check_refused(case: "Case") -> None:
@@ -86,7 +90,10 @@ def references() -> AbstractContextManager[Any]:
 
 
 def by_rule(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
-    """The op's gradient rule in float64, on what is kept in the case's own dtypes."""
+    """The op's gradient rule in float64, on what is kept in the case's own dtypes.
+
+    Of a broadcast argument one for each item, not yet added.
+    """
     signature = case.op.signature
     floats = [spec for spec in signature.inputs if spec.kind in FLOATS]
     needs = tuple(f"d_{spec.name}" for spec in floats if spec in case.inputs)
@@ -97,7 +104,7 @@ def by_rule(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
     with references(), np.errstate(all="ignore"):
         gradients = case.op.differentiate(known)
     return {
-        spec.name: _sum_to(np.asarray(gradient), np.shape(case.values[spec.name]))
+        spec.name: np.asarray(gradient)
         for spec, gradient in zip(floats, gradients, strict=True)
         if spec in case.inputs
     }

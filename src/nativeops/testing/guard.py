@@ -103,7 +103,7 @@ def _run_guarded(case: Case, at_end: bool) -> None:
         for spec in signature.outputs
     ]
     places = tuple((_plain(a, case.dtype(s)), DTYPES.index(case.dtype(s))) for s, a, _ in outputs)
-    numbers = tuple(case.attributes[spec.name] for spec in signature.attributes)
+    numbers = tuple(case.values[spec.name] for spec in signature.attributes)
     held = tuple(
         (_plain(array, dtype), DTYPES.index(dtype)) if array is not None else None
         for array, dtype in (inputs.get(spec.name, (None, "")) for spec in signature.inputs)

@@ -25,6 +25,8 @@ from nativeops.testing.draw import (
 from nativeops.testing.layouts import LAYOUTS
 from nativeops.testing.wrong import mistakes
 
+# They compile a call for each shape, also outside functions; or nearly so.
+COMPILING = ("jax", "tensorflow")
 LEADS: tuple[Lead, ...] = ((), (0,), (1,), (2, 3), (2, 1, 2))
 # Of the inputs that have leading axes, in turn: each is broadcast against the next.
 UNLIKE: tuple[tuple[Lead, ...], ...] = (
@@ -72,13 +74,14 @@ def cases(
 ) -> Iterator[Case]:
     """All cases of an op for one framework, device and mode.
 
-    `brief` leaves out what depends on the kernel alone. So does a compiled mode, whose cases take
-    long: all dtypes, an empty array, leading axes, attributes, and one large enough for threads.
+    `brief` leaves out what depends on the kernel alone: all dtypes, an empty array, leading axes,
+    attributes, absent inputs, and one large enough for threads. So does a mode that compiles each
+    case, which takes long.
     """
-    brief = brief or mode == "compiled"
+    brief = brief or mode == "compiled" or framework in COMPILING
     choices = dtype_choices(op)
     for number, (group, changes) in enumerate(_variations(op, framework in STRIDED, brief)):
-        for dtypes in _chosen(choices, number, group, brief):
+        for dtypes in _chosen(choices, number, brief):
             given: dict[str, Any] = {
                 "sizes": base_sizes(op),
                 "leads": _leads(op, [(2,)]),
@@ -94,17 +97,12 @@ def cases(
 
 
 def _chosen(
-    choices: Sequence[dict[str, str]], number: int, group: str, brief: bool
+    choices: Sequence[dict[str, str]], number: int, brief: bool
 ) -> Sequence[dict[str, str]]:
-    """The dtypes of a variation.
-
-    Of sizes and absent inputs there are many: the first dtypes and, one after another, the others.
-    """
-    if brief:
-        return choices[: None if number == 0 else 1]
-    if group not in ("sizes", "absent") or len(choices) == 1:
+    """The dtypes of a variation: all of the plainest, then the first and, in turn, one other."""
+    if number == 0 or len(choices) == 1:
         return choices
-    return [choices[0], choices[1 + number % (len(choices) - 1)]]
+    return [choices[0], *([] if brief else [choices[1 + number % (len(choices) - 1)]])]
 
 
 def _variations(op: Op[Any], strided: bool, brief: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:

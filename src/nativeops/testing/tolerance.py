@@ -11,9 +11,9 @@ operations that make a number, or that follow the sum. L is the product of the a
 lacks, or the longest axis that it has, since some ops also sum along that. Arguments are of the
 order of 1, so that sums on the way are no larger than the largest result.
 
-Where results are carried from step to step in their own dtype, what was rounded spreads, and a step
-rounds more than once: u_result then counts four times the largest reference instead of each, and L
-four times. Such an op's examples keep errors from growing from step to step.
+Where results are carried from step to step in their own dtype, what was rounded spreads: u_result
+then counts four times the largest reference instead of each. Such an op's examples keep errors from
+growing from step to step.
 """
 
 from collections.abc import Mapping
@@ -55,8 +55,7 @@ def tolerance(reference: Any, dtype: str, n_terms: int, carried: bool = False) -
     scale = max(1.0, float(size.max(initial=0.0)))
     u_sum = UNIT["float64" if dtype == "float64" else "float32"]
     rounded = np.full_like(size, 4 * scale) if carried else size
-    steps = 4 * n_terms if carried else n_terms
-    return UNIT[dtype] * rounded + (steps + 4) * u_sum * scale + SMALLEST[dtype]
+    return UNIT[dtype] * rounded + (n_terms + 4) * u_sum * scale + SMALLEST[dtype]
 
 
 def assert_close(found: Any, reference: Any, allowed: Any, what: str) -> None:

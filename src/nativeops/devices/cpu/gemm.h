@@ -8,7 +8,7 @@
 #include "nativeops/devices/cpu/panels.h"
 #endif
 
-namespace nativeops::product {
+namespace nativeops::matrix_product {
 
 #if NATIVEOPS_LEVEL > 0
 // One product: both matrices are packed, the left one only where it must be, then each thread
@@ -100,4 +100,4 @@ void multiply(Device& dev, In<Ta, 3> a, In<Tb, 3> b, Out<T, 3> c, Scaled<Accum<T
 #endif
 }
 
-}  // namespace nativeops::product
+}  // namespace nativeops::matrix_product

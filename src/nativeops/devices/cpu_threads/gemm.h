@@ -4,11 +4,11 @@
 #include "nativeops/devices/cpu_threads/block.h"
 #include "nativeops/devices/product.h"
 
-namespace nativeops::product {
+namespace nativeops::matrix_product {
 
 template <class Ta, class Tb, class T>
 void multiply(Device& dev, In<Ta, 3> a, In<Tb, 3> b, Out<T, 3> c, Scaled<Accum<T>> scaled) {
   by_contract(dev, a, b, c, scaled);
 }
 
-}  // namespace nativeops::product
+}  // namespace nativeops::matrix_product

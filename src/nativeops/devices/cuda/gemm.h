@@ -12,7 +12,7 @@
 #include "nativeops/devices/cuda/device.h"
 #include "nativeops/devices/product.h"
 
-namespace nativeops::product {
+namespace nativeops::matrix_product {
 
 // The numbers of cuBLAS' enumerations that are used.
 enum : int { kAsItIs = 0, kTransposed = 1, kDefaultAlgorithm = -1 };
@@ -168,4 +168,4 @@ void multiply(Device& dev, In<Ta, 3> a, In<Tb, 3> b, Out<T, 3> c, Scaled<Accum<T
   if (!direct) copy_matrices<Result, T>(dev, rows, c);
 }
 
-}  // namespace nativeops::product
+}  // namespace nativeops::matrix_product
