@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark harness: who counts, in which order, and what is kept."""
 
+import gc
 import json
 import math
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from nativeops.bench import compare, history
@@ -274,3 +276,6 @@ def test_rivals_of_recurrent_layers_give_what_the_reference_gives(layer: str) ->
             exact = op.reference(*(array.astype(np.float64) for array in arrays)).output
             (known,) = bench.expected(*arrays)
             np.testing.assert_allclose(known.values, exact, rtol=1e-12, atol=1e-14)
+    gc.collect()
+    left = [child.cmdline() for child in psutil.Process().children()]
+    assert not [command for command in left if "sched_setaffinity" in str(command)]

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cases of a recurrent layer, which are the same for all of them."""
 
-import atexit
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -170,22 +169,37 @@ def _beside_a_neighbour(layer: Layer) -> Bench:
 
 def _with_neighbour(prepare: Callable[..., Any]) -> Callable[..., Any]:
     def prepared(*arrays: NdArray) -> Any:
-        call = prepare(*arrays)
-        _start_neighbour()
-        return call
+        call, neighbour = prepare(*arrays), _NEIGHBOURS.get("one") or _Neighbour()
+        _NEIGHBOURS["one"] = neighbour
+
+        def beside() -> Any:
+            assert neighbour.process.poll() is None, "the neighbour has ended"
+            return call()
+
+        return beside
 
     return prepared
 
 
-@cache
-def _start_neighbour() -> None:
-    """One for the whole process, and as long as it lives."""
-    cpu = min(os.sched_getaffinity(0))
-    text = (
-        f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile os.getppid() == {os.getpid()}: pass"
-    )
-    neighbour = subprocess.Popen([sys.executable, "-c", text])
-    atexit.register(neighbour.kill)
+class _Neighbour:
+    """A process that computes on the first CPU, until nobody holds this."""
+
+    def __init__(self) -> None:
+        cpu, parent = min(os.sched_getaffinity(0)), os.getpid()
+        text = (
+            f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile os.getppid() == {parent}: pass"
+        )
+        self.process = subprocess.Popen([sys.executable, "-c", text])
+        weakref.finalize(self, _stop, self.process)
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+
+
+# All that are measured in turn share one.
+_NEIGHBOURS: "weakref.WeakValueDictionary[str, _Neighbour]" = weakref.WeakValueDictionary()
 
 
 def _spread_lengths(t: int, b: int) -> NdArray:

@@ -120,7 +120,7 @@ def padded(labels: Sequence[Sequence[int]]) -> tuple[Any, Any]:
 def edits(found: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> list[int]:
     """Of each line the fewest insertions, deletions and substitutions between the two."""
     (a, a_len), (b, b_len) = padded(found), padded(right)
-    return nativeops.edit_distance(a, b, a_len, b_len).tolist()
+    return [*map(int, nativeops.edit_distance(a, b, a_len, b_len))]
 
 
 def label_error(found: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> float:

@@ -5,7 +5,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -151,9 +151,12 @@ class Case:
             assert_same(after, self.arrays.values(fresh.buffer), f"the argument `{spec.name}`")
 
     def run(self) -> None:
-        """Values, a second call, untouched inputs; gradient, threads, instruction sets, memory."""
+        """Values, a second call, untouched inputs; gradient, threads, instruction sets, memory.
+
+        Arrays are made for one run and gone after it: test runners keep cases to their end.
+        """
         with self.scope():
-            self._run()
+            replace(self)._run()
 
     def scope(self) -> AbstractContextManager[Any]:
         """What must be set while arrays of this case are made and used."""
