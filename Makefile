@@ -51,7 +51,7 @@ test-races: $(built) ## Run GPU-style kernels with real threads under ThreadSani
 PRELOAD = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libubsan.so)
 test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and UBSanitizer
 	$(python) tests/aside.py build/sanitizers -DNATIVEOPS_CUDA=off \
-	  -DNATIVEOPS_SANITIZE=address,undefined '-DNATIVEOPS_LEVELS=portable;avx2'
+	  -DNATIVEOPS_SANITIZE=address,undefined -DNATIVEOPS_OPTIMIZE=1 '-DNATIVEOPS_LEVELS=portable;avx2'
 	@$(MAKE) -j2 sanitized-portable sanitized-avx2
 
 sanitized-%:
