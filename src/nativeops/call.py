@@ -36,6 +36,7 @@ class Op(Generic[F]):
         autocast: str,
         independent: Sequence[str] = (),
         carries: str = "",
+        logs: str = "",
     ) -> None:
         self.reference = reference
         self.signature = signature
@@ -43,6 +44,7 @@ class Op(Generic[F]):
         self.autocast = autocast
         self.independent = tuple(independent)  # axes along which parts may be computed apart
         self.carries = carries  # the axis whose every step rounds to the result's dtype
+        self.logs = logs  # the axis along which logarithms are added up
         self.name = self.__name__ = signature.op
         self.__module__ = reference.__module__
         self.__qualname__ = reference.__qualname__

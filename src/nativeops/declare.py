@@ -97,6 +97,7 @@ def op(
     autocast: Literal["float32", "keep"] = "float32",
     independent: str = "",
     carries: str = "",
+    logs: str = "",
     reuse: Mapping[str, str] | None = None,
 ) -> "Callable[[F], Op[F]]":
     """Declare an op: the function's annotations are its signature, its body the NumPy reference.
@@ -112,6 +113,8 @@ def op(
             right where both are the same array. It happens where nobody needs the input any more.
         carries: A named axis along which a result is carried from step to step in its own dtype,
             so that in half precision every step rounds.
+        logs: A named axis along which logarithms are added up. Their sum grows with the axis, and
+            with it the rounding of all that is computed from the sum.
     """
 
     def declare(reference: F) -> "Op[F]":
@@ -120,11 +123,13 @@ def op(
         _check_independent(signature, apart)
         if carries and not any(axis.name == carries for s in signature.outputs for axis in s.axes):
             raise TypeError(f"{signature.op}: no result has the axis `{carries}`")
+        if logs and not any(axis.name == logs for s in signature.inputs for axis in s.axes):
+            raise TypeError(f"{signature.op}: no input has the axis `{logs}`")
         if not signature.op.isascii():  # TensorFlow ends the process at such a name
             raise TypeError(f"{signature.op}: the name of an op must be ASCII")
         folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
         where = _normal(folder / kernel)
-        declared = Op(reference, signature, where, autocast, apart, carries)
+        declared = Op(reference, signature, where, autocast, apart, carries, logs)
         register(declared)
         return declared
 

@@ -115,58 +115,87 @@ bool sums_up_leading_axes(const Op& op, const NativeopsTensor* outputs) {
   return false;
 }
 
-// A row-major copy of an input, repeated along the leading axes that it lacks.
-struct Copy {
-  std::vector<char> memory;
-  int64_t shape[NATIVEOPS_MAX_RANK], strides[NATIVEOPS_MAX_RANK];
+// A row-major copy of an array, repeated along the leading axes that it lacks.
+class Copy {
+ public:
+  NativeopsTensor make(const Solution& solution, const NativeopsTensor& of, size_t named) {
+    const int lead = solution.batch_rank;
+    rank_ = lead + static_cast<int>(named);
+    own_batch_strides(solution, of, named, steps_);
+    std::copy_n(solution.batch, lead, shape_);
+    std::copy_n(of.shape + of.ndim - named, named, shape_ + lead);
+    std::copy_n(of.strides + of.ndim - named, named, steps_ + lead);
+    contiguous_strides(rank_, shape_, strides_);
+    count_ = 1;
+    for (int axis = 0; axis < rank_; ++axis) count_ *= shape_[axis];
+    item_ = of.dtype.bits / 8;
+    memory_.resize(static_cast<size_t>(count_) * item_);
+    array_ = static_cast<char*>(of.data) + of.byte_offset;
+    NativeopsTensor copy = of;
+    copy.data = memory_.data();
+    copy.byte_offset = 0;
+    copy.ndim = rank_;
+    copy.shape = shape_;
+    copy.strides = strides_;
+    return copy;
+  }
 
-  NativeopsTensor make(const Solution& solution, const NativeopsTensor& from, size_t named) {
-    int64_t steps[NATIVEOPS_MAX_RANK];
-    const int lead = solution.batch_rank, rank = lead + static_cast<int>(named);
-    own_batch_strides(solution, from, named, steps);
-    std::copy_n(solution.batch, lead, shape);
-    std::copy_n(from.shape + from.ndim - named, named, shape + lead);
-    std::copy_n(from.strides + from.ndim - named, named, steps + lead);
-    contiguous_strides(rank, shape, strides);
-    int64_t count = 1;
-    for (int axis = 0; axis < rank; ++axis) count *= shape[axis];
-    const size_t item = from.dtype.bits / 8;
-    memory.resize(static_cast<size_t>(count) * item);
-    const char* data = static_cast<const char*>(from.data) + from.byte_offset;
+  void fetch() {
+    each([&](char* here, const char* there) { std::memcpy(here, there, item_); });
+  }
+  void put_back() {
+    each([&](const char* here, char* there) { std::memcpy(there, here, item_); });
+  }
+
+ private:
+  template <class F>
+  void each(F&& f) {
     int64_t index[NATIVEOPS_MAX_RANK] = {};
-    for (int64_t i = 0, at = 0; i < count; ++i) {
-      std::memcpy(memory.data() + i * item, data + at * static_cast<int64_t>(item), item);
-      for (int axis = rank - 1; axis >= 0; --axis) {
-        at += steps[axis];
-        if (++index[axis] < shape[axis]) break;
-        at -= steps[axis] * shape[axis];
+    for (int64_t i = 0, at = 0; i < count_; ++i) {
+      f(memory_.data() + i * item_, array_ + at * static_cast<int64_t>(item_));
+      for (int axis = rank_ - 1; axis >= 0; --axis) {
+        at += steps_[axis];
+        if (++index[axis] < shape_[axis]) break;
+        at -= steps_[axis] * shape_[axis];
         index[axis] = 0;
       }
     }
-    NativeopsTensor copy = from;
-    copy.data = memory.data();
-    copy.byte_offset = 0;
-    copy.ndim = rank;
-    copy.shape = shape;
-    copy.strides = strides;
-    return copy;
   }
+
+  std::vector<char> memory_;
+  char* array_ = nullptr;
+  size_t item_ = 0;
+  int rank_ = 0;
+  int64_t count_ = 0;
+  int64_t shape_[NATIVEOPS_MAX_RANK], strides_[NATIVEOPS_MAX_RANK], steps_[NATIVEOPS_MAX_RANK];
 };
 
 Status run_on_copies(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
                      NativeopsTensor* outputs, const NativeopsAttribute* attributes, Place place) {
   if (place.device_type != kNativeopsCpu) {
     std::snprintf(message, sizeof message,
-                  "its inputs' leading axes must lie one after the other; make them contiguous");
+                  "its arrays' leading axes must lie one after the other; make them contiguous");
     return Status::failed;
   }
   try {
-    std::vector<Copy> copies(op.inputs.size());
-    std::vector<NativeopsTensor> tensors(inputs, inputs + op.inputs.size());
-    for (size_t i = 0; i < op.inputs.size(); ++i)
-      if (op.inputs[i].batch && !is_absent(op.inputs[i], inputs[i]))
-        tensors[i] = copies[i].make(solution, inputs[i], op.inputs[i].axes.size());
-    return run(op, solution, tensors.data(), outputs, attributes, place);
+    const size_t n_inputs = op.inputs.size(), n_outputs = op.outputs.size();
+    std::vector<Copy> copies(n_inputs + n_outputs);
+    std::vector<NativeopsTensor> tensors(inputs, inputs + n_inputs);
+    tensors.insert(tensors.end(), outputs, outputs + n_outputs);
+    for (size_t i = 0; i < n_inputs; ++i) {
+      if (!op.inputs[i].batch || is_absent(op.inputs[i], inputs[i])) continue;
+      tensors[i] = copies[i].make(solution, inputs[i], op.inputs[i].axes.size());
+      copies[i].fetch();
+    }
+    for (size_t i = 0, at = n_inputs; i < n_outputs; ++i, ++at) {
+      if (op.outputs[i].batch && outputs[i].data)
+        tensors[at] = copies[at].make(solution, outputs[i], op.outputs[i].axes.size());
+    }
+    const Status status =
+        run(op, solution, tensors.data(), tensors.data() + n_inputs, attributes, place);
+    if (status == Status::ok)
+      for (size_t i = n_inputs; i < copies.size(); ++i) copies[i].put_back();
+    return status;
   } catch (const std::bad_alloc&) {
     return Status::no_memory;
   }

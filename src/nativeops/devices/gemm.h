@@ -18,7 +18,8 @@ void gemm(Device& dev, View<Ta, 3> a, View<Tb, 3> b, View<T, 3> c, double alpha 
   if (c.count() == 0) return;
   const matrix_product::Scaled<A> scaled{{}, static_cast<A>(alpha), static_cast<A>(beta)};
   if (a.size(2) == 0 || scaled.alpha == A(0)) return matrix_product::scale(dev, c, scaled.beta);
-  matrix_product::multiply<std::remove_const_t<Ta>, std::remove_const_t<Tb>, T>(dev, a, b, c, scaled);
+  matrix_product::multiply<std::remove_const_t<Ta>, std::remove_const_t<Tb>, T>(dev, a, b, c,
+                                                                                scaled);
 }
 // For single matrices:
 //   gemm(dev, x, transpose(w), out);

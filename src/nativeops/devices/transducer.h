@@ -65,11 +65,11 @@ HOST_DEVICE Steps steps_of(const Joint<T, I>& joint, int64_t b) {
 // and the log-probabilities of the blank and of the next label.
 enum Plane { kShift, kSum, kBlank, kLabel, kPlanes };
 
-// The planes in the caller's array if it can hold them, else in a workspace.
+// The planes in the caller's array, which is of float: for doubles in a workspace.
 template <class T>
 struct Cells {
   using A = Accum<T>;
-  static constexpr bool kHolds = std::is_same<T, A>::value;
+  static constexpr bool kHolds = std::is_same<A, float>::value;
 
   template <class I, class Given>
   Cells(Device& dev, const Joint<T, I>& joint, View<Given, 4> lattice)
@@ -86,6 +86,15 @@ struct Cells {
   template <class I>
   static int64_t size(const Joint<T, I>& joint) {
     return joint.batch() * kPlanes * joint.logits.size(1) * joint.logits.size(2);
+  }
+
+  // What has no place of its own, rounded: nothing that an op returns stays unwritten.
+  void round_to(Device& dev, Out<float, 4> lattice) const {
+    if (given || !lattice) return;
+    const Out<A, 4> from = view;
+    for_each(dev, lattice, [=] KERNEL(int64_t b, int64_t plane, int64_t t, int64_t u) {
+      lattice(b, plane, t, u) = float(from(b, plane, t, u));
+    });
   }
 
   const bool given;

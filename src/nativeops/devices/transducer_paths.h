@@ -17,7 +17,9 @@ void statistics(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& c
   const int64_t frames = joint.logits.size(1), width = joint.logits.size(2);
   for_each_item(dev, joint.batch() * frames * width, [=] KERNEL(Team team, int64_t cell) {
     const int64_t u = cell % width, t = cell / width % frames, b = cell / width / frames;
-    if (t >= joint.frames(b) || u > joint.labels(b)) return;
+    if (t >= joint.frames(b) || u > joint.labels(b)) {
+      return team.each(0, int{kPlanes}, [=](int64_t plane) { cells(b, plane, t, u) = A(0); });
+    }
     A largest = 0, sum = 1;
     if (normalises && joint.classes() > 0) {
       const auto row = at(at(at(joint.logits, b), t), u);

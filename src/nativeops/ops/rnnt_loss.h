@@ -8,20 +8,21 @@ namespace nativeops {
 // costs = -α[T, U]
 template <class T, class I>
 void rnnt_costs(Device& dev, In<T, 4> logits, In<I, 2> targets, In<I, 1> logit_lengths,
-                In<I, 1> target_lengths, Out<T, 1> costs, Out<T, 4> lattice, int64_t blank, double,
-                bool fused_log_softmax, int64_t topology) {
+                In<I, 1> target_lengths, Out<T, 1> costs, Out<float, 4> lattice, int64_t blank,
+                double, bool fused_log_softmax, int64_t topology) {
   using namespace transducer;
   const Joint<T, I> joint{logits, targets, logit_lengths, target_lengths, blank, topology != 0};
   check(joint);
   const Cells<T> cells(dev, joint, lattice);
   statistics(dev, joint, cells.view, fused_log_softmax);
+  cells.round_to(dev, lattice);
   forward(dev, joint, cells.view, costs);
 }
 
 // d_logits[t, u, k] = d_costs · (y[t, u, k]·(b + l) - [k = blank]·b - [k = targets[u]]·l)
 template <class T, class I>
 void rnnt_costs_grad(Device& dev, In<T, 4> logits, In<I, 2> targets, In<I, 1> logit_lengths,
-                     In<I, 1> target_lengths, In<T, 1> d_costs, In<T, 4> lattice,
+                     In<I, 1> target_lengths, In<T, 1> d_costs, In<float, 4> lattice,
                      Out<T, 4> d_logits, int64_t blank, double clamp, bool fused_log_softmax,
                      int64_t topology) {
   using namespace transducer;

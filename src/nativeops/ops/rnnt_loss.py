@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float, Int, Kept, op
+from nativeops.declare import Array, AtLeast, Float, Float32, Int, Kept, op
 
 Topology = Literal["rnnt", "monotonic", "rna"]
 PLANES = 4  # of `lattice`: shift, sum, blank, label
@@ -15,10 +15,10 @@ class RnntCosts(NamedTuple, Generic[Array]):
     """The cost of each sequence, from `rnnt_costs`."""
 
     costs: Float[Array, "*b"]
-    lattice: Kept[Float[Array, "*b 4 t u+1"]]
+    lattice: Kept[Float32[Array, "*b 4 t u+1"]]
 
 
-@op(kernel="rnnt_loss.h")
+@op(kernel="rnnt_loss.h", logs="t")
 def rnnt_costs(
     logits: Float[Array, "*b t u+1 v"],
     targets: Int[Array, "*b u"],
@@ -59,7 +59,7 @@ def rnnt_costs(
     NaN: stays in its own sequence.
     Gradient: for ``logits``, normalisation included: ``y`` times the probability to pass, minus
         that to leave by blank or label; 0 beyond the lengths and where the cost is +inf. 4·b·t·u
-        numbers are kept.
+        numbers of float32 are kept.
     Cost: O(b·t·u·v) time, where all rows are independent; 4·b·t·u numbers of workspace. Sums over
         paths are kept as logarithms in float64, so that no length loses accuracy.
     Same as: ``torchaudio.functional.rnnt_loss(.., reduction="none")``, which has no topology.
@@ -75,9 +75,9 @@ def rnnt_costs(
     costs: Any = np.zeros(len(rows[0]), logits.dtype)
     lattice: Any = np.zeros((len(costs), PLANES, *logits.shape[-3:-1]), logits.dtype)
     for b, (x, y, frames, labels) in enumerate(zip(*rows, strict=True)):
-        cell = lattice[b]
-        cell[:] = _planes(x, y[:labels], blank, fused_log_softmax)
-        costs[b] = 0 - _alphas(cell[:, :frames, : labels + 1], topology != "rnnt")[1]
+        cells = _planes(x, y[:labels], blank, fused_log_softmax)[:, :frames, : labels + 1]
+        lattice[b, :, :frames, : labels + 1] = cells
+        costs[b] = 0 - _alphas(cells, topology != "rnnt")[1]
     return RnntCosts(costs.reshape(sizes), lattice.reshape(*sizes, *lattice.shape[1:]))
 
 
@@ -94,11 +94,13 @@ def _rows(logits: Any, targets: Any, *others: Any) -> tuple[tuple[int, ...], lis
 
 def _planes(x: Any, labels: Any, blank: int, fused: bool) -> Any:
     """The largest logit, the sum of exponentials, and both log-probabilities, for each cell."""
-    largest = x.max(-1, initial=-np.inf)
-    shift = np.where(largest == -np.inf, 0.0, largest)
-    total = np.exp(x - shift[..., None]).sum(-1)
-    total = np.where(total == 0, 1.0, total)
-    log_probs = (x - shift[..., None]) - np.log(total)[..., None] if fused else x
+    shift, total = np.zeros(x.shape[:-1], x.dtype), np.ones(x.shape[:-1], x.dtype)
+    if fused:
+        largest = x.max(-1, initial=-np.inf)
+        shift = np.where(largest == -np.inf, 0.0, largest)
+        total = np.exp(x - shift[..., None]).sum(-1)
+        total = np.where(total == 0, 1.0, total)
+    log_probs = (x - shift[..., None]) - np.log(total)[..., None]
     by_blank = log_probs[..., blank] if x.shape[-1] else np.full(shift.shape, -np.inf)
     by_label = np.full(shift.shape, -np.inf)
     for u, label in enumerate(labels):
@@ -137,14 +139,14 @@ def _betas(cell: Any, each_frame: bool) -> Any:
     return beta
 
 
-@op(kernel="rnnt_loss.h")
+@op(kernel="rnnt_loss.h", logs="t")
 def rnnt_costs_grad(
     logits: Float[Array, "*b t u+1 v"],
     targets: Int[Array, "*b u"],
     logit_lengths: Int[Array, "*b"],
     target_lengths: Int[Array, "*b"],
     d_costs: Float[Array, "*b"],
-    lattice: Float[Array, "*b 4 t u+1"] | None = None,
+    lattice: Float32[Array, "*b 4 t u+1"] | None = None,
     *,
     blank: Annotated[int, AtLeast(-1)] = -1,
     clamp: Annotated[float, AtLeast(-1)] = -1.0,
@@ -165,7 +167,7 @@ def rnnt_costs_grad(
         d_costs: The gradient that arrives at the costs.
         lattice: What `rnnt_costs` kept: of each cell the largest logit, the sum of exponentials
             relative to that, and the log-probabilities of blank and label. Or None: then it is
-            computed again, as always in half precision, which could not hold it.
+            computed again, as always for float64, of which it holds too little.
         blank: As given to `rnnt_costs`.
         clamp: As given to `rnnt_costs`.
         fused_log_softmax: As given to `rnnt_costs`. Where the logits are log-probabilities, the
@@ -224,7 +226,8 @@ def _example(random: Any, given: Any) -> dict[str, Any]:
     frames = np.asarray(random.integers(0, t + 1, lead))
     least = np.minimum(target_lengths if given["topology"] != "rnnt" else target_lengths > 0, t)
     return {
-        "logits": random.standard_normal((*lead, t, u + 1, v)),
+        # Numbers that every dtype has, so that a lattice of theirs fits them in each.
+        "logits": random.standard_normal((*lead, t, u + 1, v)) // 0.125 / 8,
         "targets": labels[random.integers(0, len(labels), (*lead, u))],
         "logit_lengths": np.asarray(np.maximum(frames, least)),
         "target_lengths": np.asarray(np.where(t > 0, target_lengths, 0)),
@@ -252,6 +255,6 @@ def _(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     return rnnt_costs_grad(
         logits, targets, logit_lengths, target_lengths, d_costs,
-        None if "16" in str(logits.dtype) else lattice,
+        None if "64" in str(logits.dtype) else lattice,
         blank=blank, clamp=clamp, fused_log_softmax=fused_log_softmax, topology=topology,
     )  # fmt: skip

@@ -86,8 +86,7 @@ class NumPyArrays:
         if found.repeats:
             buffer[...] = values[tuple(slice(size) for size in buffer.shape)]
         else:
-            with np.errstate(invalid="ignore"):  # infinity as an integer: only the dtype matters
-                array[...] = values
+            array[...] = values
         return Placed(array, buffer)
 
     def values(self, array: Any) -> Any:

@@ -113,7 +113,8 @@ class Case:
     def tolerance(self, spec: ArraySpec, reference: Any) -> Any:
         """How far an array may be from its reference."""
         n_terms = terms(self.op, spec, self.known, math.prod(self.lead))
-        return tolerance(reference, self.dtype(spec), n_terms, carried=bool(self.op.carries))
+        carried, order = bool(self.op.carries), float(self.known.get(self.op.logs, 1))
+        return tolerance(reference, self.dtype(spec), n_terms, carried=carried, order=order)
 
     def results(self) -> list[tuple[ArraySpec, Any]]:
         """Call the op; the results that it makes."""

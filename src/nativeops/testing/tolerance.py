@@ -3,13 +3,14 @@
 
 With u the unit roundoff of a dtype (half the distance from 1 to the next larger number):
 
-    |result - reference| <= u_result |reference| + (L + 4) u_sum max(1, largest |reference|)
+    |result - reference| <= u_result |reference| + (L + 4) u_sum max(order, largest |reference|)
 
 The result is rounded once to its own dtype. Before that, L numbers are added one after another in
 float32 (float64 for float64), each rounding at most by u of the sum so far; 4 is for the few
 operations that make a number, or that follow the sum. L is the product of the axes that the result
 lacks, or the longest axis that it has, since some ops also sum along that. Arguments are of the
-order of 1, so that sums on the way are no larger than the largest result.
+order of 1, so that sums on the way are no larger than the largest result; where logarithms are
+added up along an axis, its size is the order of the sums.
 
 Where results are carried from step to step in their own dtype, what was rounded spreads: u_result
 then counts four times the largest reference instead of each. Such an op's examples keep errors from
@@ -47,12 +48,14 @@ def terms(op: Op[Any], kept: ArraySpec, known: Mapping[str, int], lead: int) -> 
     return max([lacking, *(known[name] for name in names)])
 
 
-def tolerance(reference: Any, dtype: str, n_terms: int, carried: bool = False) -> Any:
+def tolerance(
+    reference: Any, dtype: str, n_terms: int, carried: bool = False, order: float = 1.0
+) -> Any:
     """The bound above, for each element."""
     if dtype not in UNIT:
         return np.zeros(np.shape(reference))
     size = np.where(np.isfinite(reference), np.abs(reference), 0.0)
-    scale = max(1.0, float(size.max(initial=0.0)))
+    scale = max(1.0, order, float(size.max(initial=0.0)))
     u_sum = UNIT["float64" if dtype == "float64" else "float32"]
     rounded = np.full_like(size, 4 * scale) if carried else size
     return UNIT[dtype] * rounded + (n_terms + 4) * u_sum * scale + SMALLEST[dtype]

@@ -39,9 +39,11 @@ void statistics(Device& dev, const transducer::Joint<T, I>& joint, const Out<Acc
     return transducer::statistics(dev, joint, cells, normalises);
   }
   auto run = [&](int64_t b, int64_t t, int64_t first, int64_t count) {
-    const int64_t labels = joint.labels(b);
-    count = min2(count, labels + 1 - first);
-    if (t >= joint.frames(b) || count <= 0) return;
+    const int64_t labels = joint.labels(b), end = first + count;
+    count = t < joint.frames(b) ? max2(int64_t{0}, min2(count, labels + 1 - first)) : 0;
+    for (int plane = 0; plane < transducer::kPlanes; ++plane) {
+      for (int64_t u = first + count; u < end; ++u) cells(b, plane, t, u) = A(0);
+    }
     A log_sum[kRun];
     for (int64_t i = 0; i < count; ++i) {
       const auto row = simd::softmax_sums(&logits(b, t, first + i, 0), classes);
