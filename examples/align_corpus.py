@@ -258,7 +258,8 @@ def main() -> None:
 
 def report(out: Path) -> None:
     """What all shards together say."""
-    found = [json.loads(line) for path in sorted(out.glob("*.jsonl")) for line in path.open()]
+    texts = [path.read_text() for path in sorted(out.glob("*.jsonl"))]
+    found = [json.loads(line) for text in texts for line in text.splitlines()]
     words = [word for utterance in found for word in utterance["words"]]
     short = [utterance["name"] for utterance in found if not utterance["words"]]
     sure = sum(word[3] for word in words) / max(1, len(words))
