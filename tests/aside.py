@@ -22,6 +22,7 @@ def build(folder: Path, source: Path = ROOT, options: tuple[str, ...] = ()) -> P
     python = make_environment(folder)
     options = (f"-DPython_EXECUTABLE={python}", *options)
     log = folder / "build.log"
+    shutil.rmtree(folder / "compiled", ignore_errors=True)  # with what other options installed
     with log.open("w") as output:
         for command in (
             ["cmake", "-S", source, "-B", folder / "cmake", "-GNinja", *options],

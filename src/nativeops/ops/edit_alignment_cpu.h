@@ -29,7 +29,7 @@ class WayBack {
     const int64_t last = columns_ / size_;
     for (int64_t p = 0; p < last; ++p) compute(p);
     for (int64_t p = last; p >= 0; --p) {
-      std::copy_n(&kept_[p * words_], p < last ? words_ : 0, now_.data());
+      std::copy_n(kept_.data() + p * words_, p < last ? words_ : 0, now_.data());
       compute(p);
       while (way.i > p * size_) step(way, way.i - 1 - p * size_);
     }
