@@ -44,7 +44,9 @@ template <class A>
 NATIVEOPS_INLINE Scaled<A> normalised(Scaled<A> a) {
   using K = Exponent<A>;
   const K bits = bit_cast<K>(a.m), one = Scale<A>::bias << Scale<A>::mantissa;
-  const K k = a.k + (bits >> Scale<A>::mantissa) - Scale<A>::bias;
+  // Unsigned: beside m = 0 there may be any exponent.
+  using U = std::make_unsigned_t<K>;
+  const K k = K(U(a.k) + U(bits >> Scale<A>::mantissa) - U(Scale<A>::bias));
   const A m = bit_cast<A>((bits & ((K(1) << Scale<A>::mantissa) - 1)) | one);
   const bool zero = a.m == 0 || k <= Scale<A>::none;
   return {zero ? A(0) : m, zero ? Scale<A>::none : min2(k, -Scale<A>::none / 2)};

@@ -188,8 +188,8 @@ class LongPair {
   void tile(int64_t b, int64_t first, int64_t count, bool last) {
     Band& band = band_[b];
     if (first == 0) prepare(b);
-    const Columns columns{&text_[first],       band.row_of.data(),   band.matches,
-                          &above_plus_[first], &above_minus_[first], count};
+    const Columns columns{text_.data() + first,       band.row_of.data(),          band.matches,
+                          above_plus_.data() + first, above_minus_.data() + first, count};
     uint64_t* plus = &plus_[b * kVectors * kWords];
     uint64_t* minus = &minus_[b * kVectors * kWords];
     const int64_t many = vectors(b);
