@@ -81,7 +81,7 @@ def cases(
     brief = brief or mode == "compiled" or framework in COMPILING
     choices = dtype_choices(op)
     for number, (group, changes) in enumerate(_variations(op, framework in STRIDED, brief)):
-        for dtypes in _chosen(choices, number, brief):
+        for dtypes in _chosen(choices, number, group, brief):
             given: dict[str, Any] = {
                 "sizes": base_sizes(op),
                 "leads": _leads(op, [(2,)]),
@@ -97,12 +97,17 @@ def cases(
 
 
 def _chosen(
-    choices: Sequence[dict[str, str]], number: int, brief: bool
+    choices: Sequence[dict[str, str]], number: int, group: str, brief: bool
 ) -> Sequence[dict[str, str]]:
-    """The dtypes of a variation: all of the plainest, then the first and, in turn, one other."""
-    if number == 0 or len(choices) == 1:
+    """The dtypes of a variation.
+
+    Of sizes and absent inputs there are many: the first dtypes and, one after another, the others.
+    """
+    if brief:
+        return choices[: None if number == 0 else 1]
+    if group not in ("sizes", "absent") or len(choices) == 1:
         return choices
-    return [choices[0], *([] if brief else [choices[1 + number % (len(choices) - 1)]])]
+    return [choices[0], choices[1 + number % (len(choices) - 1)]]
 
 
 def _variations(op: Op[Any], strided: bool, brief: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
