@@ -100,8 +100,9 @@ def test_both_libraries_have_the_same_loss_and_gradients() -> None:
 
 
 def test_edits_are_those_of_levenshtein() -> None:
+    words = ["", "kitten", "sitting", "flaw", "lawn", "intention", "execution"]
     known = [("kitten", "sitting", 3), ("flaw", "lawn", 2), ("intention", "execution", 5)]
-    known += [(word, "", len(word)) for word in ("", "flaw")] + [("lawn", "lawn", 0)]
+    known += [case for word in words for case in ((word, "", len(word)), (word, word, 0))]
     found, right = ([[*map(ord, case[side])] for case in known] for side in (0, 1))
     assert lines_model.edits(found, right) == [distance for _, _, distance in known]
     assert lines_model.label_error([[1, 2], []], [[1], [3, 3]]) == 1.0
