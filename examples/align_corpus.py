@@ -56,9 +56,9 @@ class Utterance(NamedTuple):
 
 def corpus(folder: Path) -> list[Utterance]:
     """All recordings below a folder whose words a list of transcripts, `name: text`, tells."""
-    recordings = {}
-    for path in sorted(folder.rglob("*.wav")):
-        recordings[path.stem] = recordings[f"{path.parent.name}/{path.stem}"] = str(path)
+    paths = sorted(folder.rglob("*.wav"))
+    root = os.path.commonpath([path.parent for path in paths]) if paths else folder
+    recordings = {str(path.relative_to(root).with_suffix("")): str(path) for path in paths}
     found = {}
     for listed in sorted([*folder.rglob("*.txt"), *folder.rglob("*.txt.gz")]):
         read = gzip.open if listed.suffix == ".gz" else open
@@ -82,6 +82,8 @@ def features(path: str) -> Any:
     """Logarithms of the energies in mel bands ``[t, STACKED · BANDS]``, each with mean 0."""
     with wave.open(path) as file:
         rate = file.getframerate()
+        if (file.getnchannels(), file.getsampwidth()) != (1, 2):
+            raise SystemExit(f"{path} must have one channel of 16 bits: convert it first.")
         signal = np.frombuffer(file.readframes(-1), "<i2").astype(np.float32) / 2**15
     size, step = round(2.5 * STEP * rate), round(STEP * rate)
     signal = np.pad(signal, (0, max(0, size - len(signal))))
