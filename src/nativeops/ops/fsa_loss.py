@@ -9,7 +9,7 @@ from nativeops.declare import Array, Float, Int32, op
 from nativeops.ops import _paths
 
 
-@op(kernel="fsa_loss.h", logs="t")
+@op(kernel="fsa_loss.h")
 def fsa_loss(
     logits: Float[Array, "t b c"],
     edges: Int32[Array, "4 e"],
@@ -73,7 +73,7 @@ class FsaLossGrad(NamedTuple, Generic[Array]):
     d_end_weights: Float[Array, "m"] | None
 
 
-@op(kernel="fsa_loss.h", logs="t")
+@op(kernel="fsa_loss.h")
 def fsa_loss_grad(
     logits: Float[Array, "t b c"],
     edges: Int32[Array, "4 e"],
