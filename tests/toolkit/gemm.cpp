@@ -62,6 +62,33 @@ CASE(gemm_is_the_product_for_all_sizes_layouts_and_dtypes) {
   EXPECT(harness::live_allocations() == 0);
 }
 
+// A copy of a matrix that fills the memory would not fit beside it.
+CASE(gemm_takes_bounded_memory_for_matrices_of_any_size) {
+#if defined(NATIVEOPS_CPU_THREADS)
+  constexpr int64_t kDepth = 9;
+#else
+  constexpr int64_t kDepth = 140000;
+#endif
+  Array<bf16> a(1, 97, kDepth, Layout::kTransposed, 1);
+  Array<float> b(1, kDepth, 70, Layout::kTransposed, 2), c(1, 97, 70, Layout::kGaps, 3);
+  on_each_device([&](Device& dev) {
+    harness::largest_allocation() = 0;
+    gemm(dev, a.in(), b.in(), c.view);
+    EXPECT(harness::largest_allocation() <= sizeof(float) * 96 * (kDepth + 16));
+    for (int64_t i = 0; i < 97; i += 8) {
+      for (int64_t j = i % 7; j < 70; j += 7) {
+        double sum = 0;
+        for (int64_t k = 0; k < kDepth; ++k) {
+          sum += double(float(a.view(0, i, k))) * double(b.view(0, k, j));
+        }
+        EXPECT(c.view(0, i, j) == float(sum));
+      }
+    }
+  });
+  EXPECT(c.intact());
+  EXPECT(harness::live_allocations() == 0);
+}
+
 CASE(gemm_does_not_read_a_result_that_does_not_count) {
   on_each_device([](Device& dev) {
     float a[4] = {1, 2, 3, 4}, c[4] = {NAN, NAN, NAN, NAN};

@@ -54,8 +54,13 @@ inline std::atomic<int>& live_allocations() {
   static std::atomic<int> count{0};
   return count;
 }
+inline std::atomic<size_t>& largest_allocation() {
+  static std::atomic<size_t> bytes{0};
+  return bytes;
+}
 inline NativeopsMemory allocate(const NativeopsCall*, size_t bytes) {
   if (bytes > size_t{1} << 40) return {nullptr, nullptr, bytes};
+  if (bytes > largest_allocation()) largest_allocation() = bytes;
   live_allocations().fetch_add(1);
   return {std::aligned_alloc(64, (bytes + 63) / 64 * 64), nullptr, bytes};
 }

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ OPTIONS = {
     "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:report_thread_leaks=0:log_path={log}",
 }
 OLDEST_GPU = "75-real"  # of those that the package is built for: it allows least
-TIME_LIMIT = 240.0  # seconds for one job, far beyond what any takes
+TIME_LIMIT = 300.0  # seconds without a word from a job, far beyond what any case takes
 
 
 @dataclass
@@ -74,10 +74,7 @@ class Job:
             left: list[str] = []
             with errors.open("w") as stream:
                 process = self._start(names, log, stream)
-                limit = threading.Timer(TIME_LIMIT, process.kill)
-                limit.start()
-                assert process.stdout is not None
-                for line in process.stdout:
+                for line in lines_of(process):
                     said = json.loads(line)
                     current = said.get("op", current)
                     case = said.get("Case", {}).get("name", case)
@@ -86,7 +83,6 @@ class Job:
                     self._take(said)
                     progress(f"{self.name}: {case or current}")
                 process.wait()
-                limit.cancel()
             if ended:
                 return left
             written = "".join(p.read_text() for p in Path(folder).iterdir() if p != errors)
@@ -139,10 +135,23 @@ class Job:
             return replace(report, text=f"{report.text} ({case})")
         if self.aspect == "large" and code in (-signal.SIGSEGV, -signal.SIGBUS):
             return overflow(op, f"the kernel left its arrays, with {case}.")
-        if code in (-signal.SIGALRM, -signal.SIGKILL):
+        if code == -signal.SIGALRM:
             return found(name, "does not end", f"the kernel was stopped ({case})", place)
         bug = "crashes" if code < 0 else "the check of it failed"
         return found(name, bug, f"signal {-code} ({case})" if code < 0 else last_error(said), place)
+
+
+def lines_of(process: "subprocess.Popen[str]") -> Iterator[str]:
+    """What a process says; it is stopped when it is silent for too long."""
+    assert process.stdout is not None
+    line = "..."
+    while line:
+        limit = threading.Timer(TIME_LIMIT, process.send_signal, [signal.SIGALRM])
+        limit.start()
+        line = process.stdout.readline()
+        limit.cancel()
+        if line:
+            yield line
 
 
 def last_error(said: str) -> str:

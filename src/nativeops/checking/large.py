@@ -7,6 +7,8 @@ reference at small sizes (see `law.py`).
 """
 
 import math
+import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -40,6 +42,8 @@ NEAR = 1e-6
 GROWTH = tuple(8**k for k in range(4, 9))  # elements for which the time is measured before
 NOTICEABLE = 0.02  # seconds
 LONGEST = 25.0  # seconds that a run may be expected to take
+STOPPED = 8 * LONGEST  # seconds after which it does not end
+SHARE = 4  # a quarter of the memory is for workspaces
 NO_MEMORY = "not enough memory"  # what a kernel says
 LEAD = "*"  # stands for the leading axes among the names of axes
 
@@ -47,6 +51,7 @@ LEAD = "*"  # stands for the leading axes among the names of axes
 def steps(op: Op[Any]) -> Steps:
     """Each axis beyond the limit, and two axes of one array whose product is."""
     invoke.use(op, "cpu", "")  # under a sanitizer it would take minutes
+    limit_memory()
     for names in scalings(op):
         run = Large(op, names)
         if not run.possible():
@@ -62,6 +67,13 @@ def steps(op: Op[Any]) -> Steps:
         elif wrong:
             yield overflow(op, f"{wrong}, with {run.axes()} of {run.largest}.")
             return
+
+
+def limit_memory() -> None:
+    """Refuse a workspace as large as the arrays seem: filling it would stall the machine."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_DATA, (memory // SHARE, most))
 
 
 def scalings(op: Op[Any]) -> Iterator[tuple[str, ...]]:
@@ -179,7 +191,7 @@ class Large:
             places.append(at)
         attributes = [self.attributes[spec.name] for spec in self.op.signature.attributes]
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a kernel that does not end ends the process
-        signal.setitimer(signal.ITIMER_REAL, 4 * LONGEST)
+        signal.setitimer(signal.ITIMER_REAL, STOPPED)
         try:
             return invoke.call(self.op, inputs, outputs, attributes), places
         finally:
