@@ -14,9 +14,13 @@ SIZES = [{"n": 256, "i": 256, "h": 1024, "o": 256}, {"n": 2048, "i": 1024, "h": 
 
 
 def arrays(random: np.random.Generator, n: int, i: int, h: int, o: int) -> tuple[NdArray, ...]:
-    """Inputs, weights and biases of both layers, and what flows back."""
+    """Inputs, weights and biases of both layers, and what flows back.
+
+    The sums before the ReLU are exact and never 0: else rounding decides which of them count.
+    """
     shapes = ((n, i), (h, i), (h,), (o, h), (o,), (n, o))
-    return tuple(random.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    x, w1, b1, *others = (random.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    return (np.round(4 * x) / 4, np.round(4 * w1) / 4, np.round(4 * b1) / 4 + 1 / 32, *others)
 
 
 def result(x: NdArray, *layers: NdArray) -> list[Known]:
