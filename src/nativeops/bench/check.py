@@ -2,6 +2,7 @@
 """Compare a rival's result with what is known, before its time counts."""
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,12 @@ class ResultError(Exception):
 
 
 def check_result(result: Any, expected: Sequence[Known], tolerance: float) -> None:
-    """Raise unless each result has the known values at the known places."""
-    results = result if isinstance(result, (tuple, list)) else (result,)
+    """Raise unless each result has the known values at the known places.
+
+    Several results are a tuple or a list; a list of Python's numbers is one result.
+    """
+    several = isinstance(result, (tuple, list)) and not isinstance(next(iter(result), None), Number)
+    results = result if several else (result,)
     if expected and len(results) != len(expected):
         raise ResultError(f"{len(results)} results where {len(expected)} are known")
     for got, (index, values) in zip(results, expected, strict=False):

@@ -61,7 +61,7 @@ def of_strings(package: str, name: str, call: Callable[[list[str], list[str]], A
     def prepare(a: NdArray, b: NdArray) -> Callable[[], Any]:
         return partial(call, strings(a), strings(b))
 
-    return Rival(name, prepare, package, "strings")
+    return Rival(name, prepare, package, "numpy")
 
 
 def of_lists(package: str, name: str, call: Callable[[Any, Any], Any]) -> Rival:
@@ -70,7 +70,7 @@ def of_lists(package: str, name: str, call: Callable[[Any, Any], Any]) -> Rival:
     def prepare(a: NdArray, b: NdArray) -> Callable[[], Any]:
         return partial(call, a.tolist(), b.tolist())
 
-    return Rival(name, prepare, package, "lists")
+    return Rival(name, prepare, package, "numpy")
 
 
 def _rapidfuzz(first: list[str], second: list[str], workers: int) -> Any:
