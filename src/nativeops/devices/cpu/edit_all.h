@@ -47,15 +47,19 @@ class PatternBlock {
     });
     memory_.assign(rows * kRow + 8, 0);
     matches_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) % 64) / 8;
+    for (int w = 0; w < kHeight; ++w) {
+      for (int k = 0; k < kPatterns; ++k) {
+        masks_[w * kPatterns + k] = k < count ? rows_in_word(patterns.length[order[k]], w) : 0;
+      }
+    }
     each_label([&](int32_t& row, int k, int64_t i) {
       const int64_t word = i / kBits * kPatterns + k;
       matches_[row * kRow + word] |= uint64_t{1} << i % kBits;
     });
   }
 
-  // put(pattern, distance) for one text.
-  template <class F>
-  void run(const int32_t* text, int64_t n, F&& put) const {
+  // distances[k·stride] for one text.
+  void run(const int32_t* text, int64_t n, int64_t stride, int32_t* distances) const {
     Lanes<kHeight> lanes[kWide];
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t* row = matches_ + row_of_[text[j]] * kRow;
@@ -63,13 +67,14 @@ class PatternBlock {
         lanes[v].template step<kPatterns>(row + v * kWords);
       });
     }
-    alignas(64) uint64_t plus[kHeight * kWords], minus[kHeight * kWords];
-    simd::unroll<kWide>([&](auto v) {
-      lanes[v].store(plus, minus);
-      for (int k = v * kWords; k < std::min(count_, (v + 1) * kWords); ++k) {
-        const int lane = k % kWords;
-        const int64_t rows = patterns_.length[order_[k]];
-        put(order_[k], n + sum_down(plus + lane, minus + lane, kWords, rows));
+    simd::unroll<kWide>([&](auto v) __attribute__((always_inline)) {
+      Words sum = simd::words(static_cast<uint64_t>(n));
+      simd::unroll<kHeight>([&](auto w) __attribute__((always_inline)) {
+        const Words mask = simd::load_words(masks_ + w * kPatterns + v * kWords);
+        sum += sum_down(lanes[v].rows[w].plus, lanes[v].rows[w].minus, mask);
+      });
+      for (int k = 0; k < kWords; ++k) {
+        distances[(v * kWords + k) * stride] = static_cast<int32_t>(sum[k]);
       }
     });
   }
@@ -91,6 +96,7 @@ class PatternBlock {
   std::vector<int32_t> row_of_;  // of a number, 0 if no pattern has it
   std::vector<uint64_t> memory_;
   uint64_t* matches_;
+  alignas(64) uint64_t masks_[kHeight * kPatterns];  // the rows that a pattern has
 };
 
 template <class T>
@@ -98,13 +104,22 @@ struct Tag {
   using type = T;
 };
 
-// put(pattern, text, distance) for some patterns and texts.
+// put(pattern, text, distance) for some patterns and texts. The distances of several texts are put
+// one beside the other: in a table whose rows are the patterns' they share a cache line.
 template <class F>
 void run_block(const Numbered& patterns, const int64_t* order, int count, int32_t numbers,
                const Numbered& texts, int64_t first, int64_t last, F&& put) {
-  auto run = [&](const auto& block) {
-    for (int64_t t = first; t < last; ++t) {
-      block.run(texts[t], texts.length[t], [&](int64_t p, int64_t d) { put(p, t, d); });
+  auto run = [&](const auto& block, const int64_t* own, int many) {
+    constexpr int64_t kTexts = 16;
+    int32_t distances[4 * kWords * kTexts];
+    for (int64_t t = first; t < last; t += kTexts) {
+      const int64_t end = std::min(last, t + kTexts);
+      for (int64_t i = t; i < end; ++i) {
+        block.run(texts[i], texts.length[i], kTexts, distances + (i - t));
+      }
+      for (int k = 0; k < many; ++k) {
+        for (int64_t i = t; i < end; ++i) put(own[k], i, distances[k * kTexts + i - t]);
+      }
     }
   };
   int64_t height = 1;
@@ -113,7 +128,7 @@ void run_block(const Numbered& patterns, const int64_t* order, int count, int32_
     using Block = decltype(of);
     for (int k = 0; k < count; k += Block::type::kPatterns) {
       const int part = std::min<int>(Block::type::kPatterns, count - k);
-      run(typename Block::type(patterns, order + k, part, numbers));
+      run(typename Block::type(patterns, order + k, part, numbers), order + k, part);
     }
   };
   if (height == 1) return in_parts(Tag<PatternBlock<1, 4>>{});

@@ -158,13 +158,13 @@ class LongPair {
     for (int64_t b = 0; b < bands(); ++b) tile(b, 0, columns_, true);
   }
   void run(Device& dev) {
-    constexpr int64_t kTile = 4096;
-    const int64_t tiles = (columns_ + kTile - 1) / kTile;
+    const int64_t width = std::clamp<int64_t>(columns_ / 8, 512, 4096);
+    const int64_t tiles = (columns_ + width - 1) / width;
     const int64_t steps = rows_ * columns_ / (kBits * kWords) * 16;
     run_phases(dev, bands() + tiles - 1, bands(), steps, [&](int64_t, int64_t phase, int64_t b) {
       const int64_t t = phase - b;
       if (t < 0 || t >= tiles) return;
-      tile(b, t * kTile, std::min(kTile, columns_ - t * kTile), t + 1 == tiles);
+      tile(b, t * width, std::min(width, columns_ - t * width), t + 1 == tiles);
     });
   }
 

@@ -43,48 +43,37 @@ struct Range {
   }
 };
 
-// f(i) for parts of 16 from i on that cover 0 ≤ i < n; the last two of them may overlap. False if
-// there are too few.
-template <class F>
-[[gnu::always_inline]] inline bool in_parts(int64_t n, F f) {
-  if (n < 16) return false;
-  for (int64_t i = 0; i + 16 <= n; i += 16) f(i);
-  if (n % 16 != 0) f(n - 16);
-  return true;
-}
-
-// Bits that some labels of many sequences have, 16 labels at a time.
+// Bits that some label has.
 template <class I>
-class Bits {
+class UsedBits {
  public:
   void add(const Sequence<I>& labels) {
-    const auto fold = [&](int64_t i) {
-      for (int p = 0; p < 16; ++p) part_[p] |= labels.data[i + p];
+    I bits = bits_;  // which the compiler keeps in registers
+    const auto fold = [&](int64_t stride) {
+      for (int64_t i = 0; i < labels.n; ++i) bits |= labels.data[i * stride];
     };
-    if (labels.stride == 1 && in_parts(labels.n, fold)) return;
-    for (int64_t i = 0; i < labels.n; ++i) part_[0] |= labels[i];
+    labels.stride == 1 ? fold(1) : fold(labels.stride);  // the first becomes vectors
+    bits_ = bits;
   }
-  std::make_unsigned_t<I> all() const {
-    I bits = 0;
-    for (const I part : part_) bits |= part;
-    return static_cast<std::make_unsigned_t<I>>(bits);
-  }
+  std::make_unsigned_t<I> all() const { return static_cast<std::make_unsigned_t<I>>(bits_); }
 
  private:
-  alignas(64) I part_[16] = {};
+  I bits_ = 0;
 };
 
 // codes[i] = labels[i] - low
 template <class Code, class I>
-void write_codes(const Sequence<I>& labels, I low, Code* codes) {
+void write_codes(Sequence<I> labels, I low, Code* __restrict codes) {
   using U = std::make_unsigned_t<I>;
   const U base = static_cast<U>(low);
-  const auto code = [=](I label) { return static_cast<Code>(static_cast<U>(label) - base); };
-  const auto write = [&](int64_t i) {
-    for (int p = 0; p < 16; ++p) codes[i + p] = code(labels.data[i + p]);
+  const I* __restrict from = labels.data;  // a code of one byte might else be part of anything
+  const int64_t n = labels.n;
+  const auto write = [=](int64_t stride) {
+    for (int64_t i = 0; i < n; ++i) {
+      codes[i] = static_cast<Code>(static_cast<U>(from[i * stride]) - base);
+    }
   };
-  if (labels.stride == 1 && in_parts(labels.n, write)) return;
-  for (int64_t i = 0; i < labels.n; ++i) codes[i] = code(labels[i]);
+  labels.stride == 1 ? write(1) : write(labels.stride);
 }
 
 // Numbers for the labels of some sequences: 1, 2, .. in the order in which they are added. They are

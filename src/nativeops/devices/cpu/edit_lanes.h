@@ -20,10 +20,11 @@ struct Task {
   int64_t item;
 };
 
-constexpr int64_t kShort = 256;   // labels of a pattern that is computed in this way
+constexpr int64_t kShort = 256;   // labels of a pattern that is always computed in this way
+constexpr int64_t kMiddle = 512;  // and of one that is where the pairs are many
 constexpr int64_t kColumns = 32;  // whose matches are found ahead of the steps
 
-// The pairs of one group, in codes. A pattern is padded to whole words, whose excess rows nobody
+// The pairs of one group, in codes. Patterns are read in whole words, whose excess rows nobody
 // looks at: what they hold never goes upwards.
 template <class Code>
 struct Group {
@@ -53,7 +54,7 @@ struct Lanes {
   Rows<Words> rows[kHeight];
 
   Lanes() {
-    for (auto& word : rows) word = {simd::words(~uint64_t{0}), Words{}};
+    simd::unroll<kHeight>([&](auto w) { rows[w] = {simd::words(~uint64_t{0}), Words{}}; });
   }
   // One column further, whose matches these are, kStride from word to word of a pair. Above the
   // first row the distance grows by one.
@@ -66,10 +67,10 @@ struct Lanes {
     });
   }
   void store(uint64_t* plus, uint64_t* minus) const {
-    for (int w = 0; w < kHeight; ++w) {
+    simd::unroll<kHeight>([&](auto w) {
       simd::store_words(plus + w * kWords, rows[w].plus);
       simd::store_words(minus + w * kWords, rows[w].minus);
-    }
+    });
   }
 };
 
@@ -100,24 +101,44 @@ void run_group(const Group<Code>& group, F&& done) {
   }
 }
 
-// A group in codes of one width, in memory that is large enough.
+// f(labels) with the patterns or the texts of some tasks; those that lie side by side as one, which
+// takes fewer and longer loops.
+template <class I, class F>
+void for_joined(const Task<I>* tasks, int count, Sequence<I> Task<I>::* which, F&& f) {
+  for (int k = 0; k < count;) {
+    Sequence<I> joined = tasks[k++].*which;
+    while (k < count && joined.stride == 1 && (tasks[k].*which).stride == 1 &&
+           (tasks[k].*which).data == joined.data + joined.n) {
+      joined.n += (tasks[k++].*which).n;
+    }
+    f(joined);
+  }
+}
+
+// A group in codes of one width, in memory for all labels and a word more: the last pattern may end
+// within a word, whose other rows are not those of any pattern.
 template <class Code, class I, class F>
 void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done) {
   Group<Code> group;
   group.count = count;
   Code* codes = reinterpret_cast<Code*>(memory);
+  const Code* next = codes;
+  const auto write = [&](const Sequence<I>& labels) {
+    write_codes(labels, low, codes);
+    codes += labels.n;
+  };
+  for_joined(tasks, count, &Task<I>::pattern, write);
+  for_joined(tasks, count, &Task<I>::text, write);
   int64_t height = 1;
   for (int k = 0; k < count; ++k) {
-    const auto& [pattern, text, item] = tasks[k];
-    group.words[k] = words_for(pattern.n);
-    group.columns[k] = text.n;
-    group.pattern[k] = codes;
-    write_codes(pattern, low, codes);
-    codes += group.words[k] * kBits;
-    group.text[k] = codes;
-    write_codes(text, low, codes);
-    codes += text.n;
+    group.words[k] = words_for(tasks[k].pattern.n);
     height = std::max(height, group.words[k]);
+    group.pattern[k] = next;
+    next += tasks[k].pattern.n;
+  }
+  for (int k = 0; k < count; ++k) {
+    group.text[k] = next;
+    next += group.columns[k] = tasks[k].text.n;
   }
   auto finish = [&](int k, const uint64_t* plus, const uint64_t* minus) {
     done(tasks[k], plus, minus);
@@ -125,7 +146,9 @@ void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done
   if (height == 1) return run_group<1>(group, finish);
   if (height == 2) return run_group<2>(group, finish);
   if (height == 3) return run_group<3>(group, finish);
-  return run_group<4>(group, finish);
+  if (height == 4) return run_group<4>(group, finish);
+  if (height <= 6) return run_group<6>(group, finish);
+  return run_group<8>(group, finish);
 }
 
 // The same for labels of too wide a range: numbers in their place.
@@ -157,16 +180,13 @@ void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
                       });
 }
 
-// done(task, plus, minus) for at most kWords tasks with patterns of at most kShort labels.
+// done(task, plus, minus) for at most kWords tasks with patterns of at most kMiddle labels.
 template <class I, class F>
 void run_lanes(Device& dev, const Task<I>* tasks, int count, F&& done) {
-  int64_t labels = 0;
-  Bits<I> bits;
-  for (int k = 0; k < count; ++k) {
-    bits.add(tasks[k].pattern);
-    bits.add(tasks[k].text);
-    labels += words_for(tasks[k].pattern.n) * kBits + tasks[k].text.n;
-  }
+  UsedBits<I> bits;
+  const auto look = [&](const Sequence<I>& labels) { bits.add(labels); };
+  for_joined(tasks, count, &Task<I>::pattern, look);
+  for_joined(tasks, count, &Task<I>::text, look);
   I low = 0;
   uint64_t span = bits.all();
   if (span > UINT16_MAX) {  // maybe they lie close together all the same
@@ -175,11 +195,16 @@ void run_lanes(Device& dev, const Task<I>* tasks, int count, F&& done) {
     low = range.low, span = range.span();
   }
   const int64_t width = span <= UINT8_MAX ? 1 : span <= UINT16_MAX ? 2 : 4;
-  const Workspace<uint8_t> memory = dev.workspace<uint8_t>(labels * width);
-  if (width == 1) return run_coded<uint8_t>(tasks, count, low, memory.data(), done);
-  if (width == 2) return run_coded<uint16_t>(tasks, count, low, memory.data(), done);
-  if (span <= UINT32_MAX) return run_coded<uint32_t>(tasks, count, low, memory.data(), done);
-  run_numbered(tasks, count, memory.data(), done);
+  int64_t bytes = kBits * width;
+  for (int k = 0; k < count; ++k) bytes += (tasks[k].pattern.n + tasks[k].text.n) * width;
+  constexpr int64_t kSmall = 8192;  // is on the stack
+  alignas(64) uint8_t small[kSmall];
+  const Workspace<uint8_t> large = dev.workspace<uint8_t>(bytes > kSmall ? bytes : 0);
+  uint8_t* memory = bytes > kSmall ? large.data() : small;
+  if (width == 1) return run_coded<uint8_t>(tasks, count, low, memory, done);
+  if (width == 2) return run_coded<uint16_t>(tasks, count, low, memory, done);
+  if (span <= UINT32_MAX) return run_coded<uint32_t>(tasks, count, low, memory, done);
+  run_numbered(tasks, count, memory, done);
 }
 
 }  // namespace nativeops::tuned::edits

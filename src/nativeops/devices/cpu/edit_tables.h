@@ -93,11 +93,16 @@ void run_long(Device& dev, const std::vector<Task<I>>& tasks, F&& done) {
 // done(task, plus, minus, stride): the words of a task's differences, `stride` apart.
 template <class I, class F>
 void run_tables(Device& dev, const std::vector<Task<I>>& tasks, F&& done) {
-  std::vector<Task<I>> few, many;
-  few.reserve(tasks.size());
-  for (const auto& task : tasks) (task.pattern.n <= kShort ? few : many).push_back(task);
-  run_short(dev, few, done);
-  run_long(dev, many, done);
+  const auto up_to = [&](int64_t rows) {
+    return std::count_if(tasks.begin(), tasks.end(),
+                         [=](const Task<I>& task) { return task.pattern.n <= rows; });
+  };
+  const int64_t most = up_to(kMiddle) - up_to(kShort) >= kWords ? kMiddle : kShort;
+  std::vector<Task<I>> shorter, longer;
+  shorter.reserve(tasks.size());
+  for (const auto& task : tasks) (task.pattern.n <= most ? shorter : longer).push_back(task);
+  run_short(dev, shorter, done);
+  run_long(dev, longer, done);
 }
 
 }  // namespace nativeops::tuned::edits
