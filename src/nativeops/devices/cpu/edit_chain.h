@@ -119,11 +119,11 @@ class Chain {
 
   // Takes back the step of those words k whose column t - k is none.
   static void hold(const Rows<Words>& before, int64_t t, int64_t columns, Rows<Words>& rows) {
-    for (int k = 0; k < kWords; ++k) {
-      if (t - k >= 0 && t - k < columns) continue;
-      rows.plus[k] = before.plus[k];
-      rows.minus[k] = before.minus[k];
-    }
+    Words column;
+    for (int k = 0; k < kWords; ++k) column[k] = static_cast<uint64_t>(t - k);
+    const auto inside = column < simd::words(columns);  // what is below 0 is a large number
+    rows.plus = inside ? rows.plus : before.plus;
+    rows.minus = inside ? rows.minus : before.minus;
   }
 
   Rows<Words> rows_[kChain];
