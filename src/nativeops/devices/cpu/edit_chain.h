@@ -38,15 +38,20 @@ template <int kChain>
 void shear(const uint64_t* const* row, int64_t vector, Words* equal) {
   Words r1{}, a1{}, a2{}, b1{}, b2{}, b3{}, b4{};
   const uint64_t* const* from = row - vector * kWords;
-#pragma GCC unroll 4
-  for (int64_t t = 1 - kWords; t < kBlock; ++t) {
+  const auto next = [&](int64_t t) __attribute__((always_inline)) {
     const Words r = simd::load_words(from[t] + vector * kWords);
     const Words a = simd::pick<1>(r, r1);
     const Words b = simd::pick<2>(a, a2);
     const Words e = kWords == 8 ? simd::pick<4>(b, b4) : b;
     r1 = r, a2 = a1, a1 = a;
     b4 = b3, b3 = b2, b2 = b1, b1 = b;
-    if (t >= 0) equal[t * kChain + vector] = e;
+    return e;
+  };
+  for (int64_t t = -kWords; t < 0; ++t) next(t);
+  for (int64_t t = 0; t < kBlock; t += 4) {  // after four steps all are where they were: no moves
+    simd::unroll<4>([&](auto i) __attribute__((always_inline)) {
+      equal[(t + i) * kChain + vector] = next(t + i);
+    });
   }
 }
 
