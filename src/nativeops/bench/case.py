@@ -67,6 +67,8 @@ class Bench:
         memory_sizes: The sizes at which peak memory is measured, too.
         environment: Variables to set in the process that measures.
         dtype: Of the arrays.
+        peer_tolerance: Instead of `tolerance` for the results of others, where those that are fast
+            are less exact than ours.
         seconds: How long a size is measured at most, beyond the fewest rounds; by default as long
             as for all cases.
     """
@@ -83,11 +85,17 @@ class Bench:
     environment: Mapping[str, str] = field(default_factory=dict)
     dtype: str = "float32"
     tolerance: float = 1e-5
+    peer_tolerance: float | None = None
     seconds: float = math.inf
 
     def arrays(self, size: Size) -> tuple[NdArray, ...]:
         """The inputs at one size: the same numbers in every process."""
         return self.inputs(np.random.default_rng(0), **size)
+
+    def tolerance_of(self, rival: Rival) -> float:
+        """By how much its results may be wrong."""
+        given = None if rival.ours else self.peer_tolerance
+        return self.tolerance if given is None else given
 
     def rival(self, name: str) -> Rival:
         """The rival of that name."""

@@ -91,7 +91,7 @@ def _measure_size(
             figures[rival.name] = replace(blank, skipped=skipped)
             continue
         try:
-            runners.append(_checked(rival, arrays, expected, bench.tolerance))
+            runners.append(_checked(rival, arrays, expected, bench.tolerance_of(rival)))
             figures[rival.name] = blank
         except Exception as problem:  # a rival may fail in any way; the others go on
             figures[rival.name] = replace(blank, error=_one_line(problem))

@@ -137,6 +137,7 @@ BENCHES = [
         inputs=problem,
         expected=known,
         tolerance=2e-5,
+        peer_tolerance=2e-2,  # their sums of logarithms lose a digit every some hundred frames
         work=lambda t, b, c, s: 4.0 * t * b * c,
         limit=copied,
         rivals=[
