@@ -4,6 +4,8 @@
 // sequences are walked from both ends at once. The gradient takes 16 frames of a sequence at a
 // time: it reads them once more, and writes each of its rows once.
 #pragma once
+#include <vector>
+
 #include "nativeops/devices/cpu/ctc_frames.h"
 #include "nativeops/devices/cpu/ctc_grad.h"
 
@@ -19,18 +21,36 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
                                    blank,  normalized, label_loop};
   problem.check();
   const CtcFrames<T, I> frames(dev, problem, log_sums);
-  const int64_t batch = logits.size(1), labels = targets.size(1);
-  const int64_t work = logits.size(0) * batch * (labels + 16);
+  using Walk = CtcWalk<A, CtcFrames<T, I>>;
+  const int64_t batch = logits.size(1);
+  const int64_t work = logits.size(0) * batch * (targets.size(1) + 16);
   // From both ends; without a gradient nobody needs the way back.
+  const int64_t ways = alphas ? 2 : 1, group = side_by_side(dev, ways * batch);
   share(
-      dev, alphas ? 2 * batch : batch, work, [&] { return CtcStates<A>(dev, labels, 2, 1); },
-      [&](CtcStates<A>& states, int64_t task) {
-        const int64_t b = task % batch;
-        states.begin(problem, b);
-        if (task >= batch) return walk_back(states, frames, b, betas);
-        const double score = walk_forth(states, frames, b, alphas);
-        if (scores) ctc::set(scores, score, b);
-        loss(b) = T(static_cast<A>(score == lowest<double>() && zero_infinity ? 0 : 0 - score));
+      dev, ceil_div(ways * batch, group), work,
+      [&] {
+        std::vector<Walk> walks;
+        walks.reserve(group);
+        for (int64_t k = 0; k < group; ++k) walks.emplace_back(dev, frames);
+        return walks;
+      },
+      [&](std::vector<Walk>& walks, int64_t task) {
+        const int64_t first = task * group, count = std::min(group, ways * batch - first);
+        for (int64_t k = 0; k < count; ++k) {
+          const bool forth = (first + k) % ways == 0;
+          walks[k].begin((first + k) / ways, forth, forth ? alphas : betas);
+        }
+        for (bool any = true; any;) {
+          any = false;
+          for (int64_t k = 0; k < count; ++k) any |= walks[k].next();
+        }
+        for (int64_t k = 0; k < count; ++k) {
+          if (!walks[k].forth()) continue;
+          const double score = walks[k].score();
+          const int64_t b = walks[k].sequence();
+          if (scores) ctc::set(scores, score, b);
+          loss(b) = T(static_cast<A>(score == lowest<double>() && zero_infinity ? 0 : 0 - score));
+        }
       });
 }
 
@@ -45,16 +65,27 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
   const int64_t batch = logits.size(1);
   const int64_t blocks = ceil_div(logits.size(0), ctc::kBlock);
   const int64_t work = logits.size(0) * batch * (logits.size(2) + 4 * targets.size(1));
+  using Gradient = CtcGradient<T, I>;
+  const int64_t items = blocks * batch, group = side_by_side(dev, items);
   share(
-      dev, blocks * batch, work,
-      [&] { return CtcGradient<T, I>(dev, problem, log_sums, d_logits); },
-      [&](CtcGradient<T, I>& gradient, int64_t task) {
-        const int64_t k = task / batch, b = task % batch;
-        const double score = ctc::get(scores, b);
-        gradient.run(b, k, score, Accum<T>(d_loss(b)), [&](auto& states, auto first, auto last) {
-          states.take(at(at(alphas, k), b), first);
-          states.take(at(at(betas, k), b), last);
-        });
+      dev, ceil_div(items, group), work,
+      [&] {
+        std::vector<Gradient> some;
+        some.reserve(group);
+        for (int64_t k = 0; k < group; ++k) some.emplace_back(dev, problem, log_sums, d_logits);
+        return some;
+      },
+      [&](std::vector<Gradient>& some, int64_t task) {
+        const int64_t first = task * group, count = std::min(group, items - first);
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t k = (first + i) / batch, b = (first + i) % batch;
+          const double score = ctc::get(scores, b);
+          some[i].begin(b, k, score, Accum<T>(d_loss(b)), [&](auto& states, auto from, auto to) {
+            states.take(at(at(alphas, k), b), from);
+            states.take(at(at(betas, k), b), to);
+          });
+        }
+        Gradient::run(some.data(), count);
       });
 }
 

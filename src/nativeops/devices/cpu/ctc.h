@@ -30,6 +30,14 @@ struct CtcFrame {
   Wide<A> label(int64_t i) const { return {m[i], e[i]}; }
 };
 
+// The logarithms that a frame's probabilities are made from: of the labels in whole vectors, with
+// -infinity behind them.
+template <class A>
+struct CtcLogs {
+  A blank;
+  const A* labels;
+};
+
 // A sequence's states, and the memory to walk through them.
 template <class A>
 class CtcStates {
@@ -43,30 +51,29 @@ class CtcStates {
       : stride_(round_up(labels + 1, kLanes) + 2 * kLanes),
         rows_(rows),
         frames_(frames),
-        memory_(dev.workspace<A>((rows * 4 + frames * 2 + 2) * stride_)),
+        memory_(dev.workspace<A>((rows * 4 + frames * 2 + 1) * stride_)),
         kept_(dev.workspace<double>(2 * labels + 1 + 2 * kLanes)) {}
 
   template <class T, class I>
   void begin(const ctc::Problem<T, I>& problem, int64_t b) {
+    const int64_t before = width;
     n = problem.labels(b);
     width = round_up(n + 1, kLanes);
     loop = problem.label_loop;
     std::fill(skips() - kLanes, skips() + width + kLanes, lowest<A>());
     for (int64_t i = 1; i < n; ++i) skips()[i] = problem.skips(b, i) ? A(0) : lowest<A>();
-    std::fill(logs(), logs() + width, lowest<A>());
-    for (int64_t i = 0; i < rows_; ++i) clear(row(i));
+    // No step writes beside the states, and all of them are written before they are read.
+    for (int64_t i = 0; i < rows_ && width != before; ++i) clear(row(i));
   }
 
   CtcRow<A> row(int64_t i) const {
     return {array(4 * i), array(4 * i + 1), array(4 * i + 2), array(4 * i + 3)};
   }
 
-  // From the logarithms of the blank's probability and of the labels'.
-  [[gnu::flatten]] CtcFrame<A> frame(int64_t i, const A* log_probs) const {
+  [[gnu::flatten]] CtcFrame<A> frame(int64_t i, CtcLogs<A> logs) const {
     const CtcFrame<A> to{array(4 * rows_ + 2 * i), array(4 * rows_ + 2 * i + 1),
-                         wide_exp(log_probs[0])};
-    std::memcpy(logs(), log_probs + 1, static_cast<size_t>(n) * sizeof(A));
-    const A* from = logs();
+                         wide_exp(logs.blank)};
+    const A* from = logs.labels;
     NATIVEOPS_IVDEP
     for (int64_t k = 0; k < width; ++k) {
       const Wide<A> y = wide_exp(from[k]);
@@ -116,6 +123,7 @@ class CtcStates {
   // Such a row again.
   [[gnu::flatten]] void take(View<const float, 2> from, CtcRow<A> row) const {
     double* log = kept_.data();
+    clear(row);
     for (int64_t s = 0; s <= 2 * n; ++s) log[s] = ctc::get(from, s);
     for (int64_t i = 0; i <= n; ++i) row.set_blank(i, wide_of_log<A>(log[i]));
     for (int64_t i = 0; i < n; ++i) row.set_label(i, wide_of_log<A>(log[n + 1 + i]));
@@ -124,7 +132,6 @@ class CtcStates {
  private:
   A* array(int64_t i) const { return memory_.data() + i * stride_ + kLanes; }
   A* skips() const { return array(4 * rows_ + 2 * frames_); }
-  A* logs() const { return skips() + stride_; }
 
   void clear(CtcRow<A> row) const {
     for (A* m : {row.blank_m, row.label_m}) std::fill(m - kLanes, m + width + kLanes, A(1));

@@ -21,55 +21,81 @@ class CtcGradient {
         d_logits_(d_logits),
         classes_(dev, problem.logits),
         states_(dev, problem.targets.size(1), kBlock + 3, kBlock),
-        log_probs_(dev.workspace<A>(problem.targets.size(1) + 1)),
+        stride_(round_up(problem.targets.size(1) + 1, kLanes)),
+        labels_(dev.workspace<A>(kBlock * stride_)),
         occupied_(dev.workspace<A>(4 * (problem.targets.size(1) + 1 + kLanes))),
         of_class_(dev.workspace<A>(problem.classes())),
         row_(dev.workspace<T>(d_logits.stride(2) == 1 ? 0 : problem.classes())) {
     std::fill(of_class_.data(), of_class_.data() + problem.classes(), A(0));
   }
 
-  // The block of a sequence; take(states, first, last) fetches the weights at both of its ends.
+  // A block of a sequence; take(states, first, last) fetches the weights at both of its ends.
   template <class Take>
-  void run(int64_t b, int64_t block, double score, A d_loss, Take take) {
-    const int64_t first = block * kBlock, most = std::min(first + kBlock, d_logits_.size(0));
-    const int64_t end = std::max(first, std::min(most, problem_.frames(b)));
+  void begin(int64_t b, int64_t block, double score, A d_loss, Take take) {
+    b_ = b, first_ = block * kBlock, d_loss_ = d_loss;
+    const int64_t most = std::min(first_ + kBlock, d_logits_.size(0));
+    const int64_t end = std::max(first_, std::min(most, problem_.frames(b)));
     const bool possible = score > lowest<double>();
-    for (int64_t t = possible ? end : first; t < most; ++t) {
+    for (int64_t t = possible ? end : first_; t < most; ++t) {
       fill(t, b, t < end && score != score ? A(score) : A(0));
     }
-    if (!possible || end == first) return;
+    steps_ = possible ? end - first_ : 0;
+    if (steps_ == 0) return;
     states_.begin(problem_, b);
-    take(states_, states_.row(0), states_.row(kBlock + 1 + end % 2));
-    CtcFrame<A> y[kBlock];
-    for (int64_t t = first; t < end; ++t) {
-      y[t - first] = states_.frame(t - first, gather(t, b));
-      states_.forth(states_.row(t - first), states_.row(t - first + 1), y[t - first]);
+    take(states_, states_.row(0), later(steps_));
+    for (int64_t i = 0; i < steps_; ++i) gather(i);
+  }
+
+  // The blocks of some sequences side by side: see side_by_side.
+  static void run(CtcGradient* blocks, int64_t count) {
+    const auto each = [=](auto f) {
+      for (int64_t k = 0; k < count; ++k) f(blocks[k]);
+    };
+    for (int64_t i = 0; i < kBlock; ++i) {
+      each([=](CtcGradient& block) { block.forth(i); });
     }
-    Wide<A> all;
-    for (int64_t t = end - 1; t >= first; --t) {
-      const auto alpha = states_.row(t - first + 1), from = states_.row(kBlock + 1 + (t + 1) % 2),
-                 to = states_.row(kBlock + 1 + t % 2);
-      if (t == end - 1) all = total(alpha, from, to, y[t - first]);
-      step(alpha, from, to, y[t - first], all);
-      write(t, b, d_loss);
+    each([](CtcGradient& block) { block.turn(); });
+    for (int64_t i = kBlock - 1; i >= 0; --i) {
+      each([=](CtcGradient& block) { block.back(i); });
+      each([=](CtcGradient& block) { block.collect(i); });
+      each([=](CtcGradient& block) { block.write(i); });
     }
   }
 
  private:
   static constexpr int64_t kLanes = simd::kLanes<A>;
 
+  // The weights behind i frames of the block, on the way back.
+  CtcRow<A> later(int64_t i) const { return states_.row(kBlock + 1 + i % 2); }
+
+  void forth(int64_t i) {
+    if (i >= steps_) return;
+    y_[i] = states_.frame(i, {blanks_[i], labels_.data() + i * stride_});
+    states_.forth(states_.row(i), states_.row(i + 1), y_[i]);
+  }
+  void turn() {
+    if (steps_ == 0) return;
+    const int64_t i = steps_ - 1;
+    all_ = total(states_.row(i + 1), later(i + 1), later(i), y_[i]);
+  }
+  void back(int64_t i) {
+    if (i < steps_) step(states_.row(i + 1), later(i + 1), later(i), y_[i], all_);
+  }
   void fill(int64_t t, int64_t b, A value) const {
     for (int64_t c = 0; c < problem_.classes(); ++c) d_logits_(t, b, c) = T(value);
   }
 
-  const A* gather(int64_t t, int64_t b) const {
-    const ctc::Split<A> split(ctc::get(log_sums_, t, b));
+  // Long before they are read: what was stored one by one cannot be loaded at once as a vector.
+  void gather(int64_t i) {
+    const int64_t t = first_ + i;
+    const ctc::Split<A> split(ctc::get(log_sums_, t, b_));
     const auto x = problem_.logits;
-    log_probs_[0] = split.from(A(x(t, b, problem_.blank)));
-    for (int64_t i = 0; i < states_.n; ++i) {
-      log_probs_[1 + i] = split.from(A(x(t, b, static_cast<int64_t>(problem_.targets(b, i)))));
+    A* to = labels_.data() + i * stride_;
+    blanks_[i] = split.from(A(x(t, b_, problem_.blank)));
+    for (int64_t k = 0; k < states_.n; ++k) {
+      to[k] = split.from(A(x(t, b_, static_cast<int64_t>(problem_.targets(b_, k)))));
     }
-    return log_probs_.data();
+    std::fill(to + states_.n, to + states_.width, lowest<A>());
   }
 
   // Σ_s alpha[s] · Σ beta[s'] over s' after s: the same in all frames, but for rounding.
@@ -103,24 +129,31 @@ class CtcGradient {
     });
   }
 
-  // d_logits[t,b,c] = d_loss · (softmax - Σ of the occupied states with that label)
-  void write(int64_t t, int64_t b, A d_loss) {
+  // Σ of the occupied states with the same label
+  void collect(int64_t i) {
+    if (i >= steps_) return;
     const A *blank = occupied_.data(), *label = blank + states_.width;
     A* of_class = of_class_.data();
-    A blanks = 0;
-    for (int64_t i = 0; i <= states_.n; ++i) blanks += blank[i];
-    of_class[problem_.blank] = blanks;
-    for (int64_t i = 0; i < states_.n; ++i) {
-      of_class[static_cast<int64_t>(problem_.targets(b, i))] += label[i];
+    of_class[problem_.blank] = fold_row<A>(
+        states_.width, A(0), [=](int64_t k) { return blank[k]; }, [](A a, A b) { return a + b; });
+    for (int64_t k = 0; k < states_.n; ++k) {
+      of_class[static_cast<int64_t>(problem_.targets(b_, k))] += label[k];
     }
-    T* to = row_.data() == nullptr ? &d_logits_(t, b, 0) : row_.data();
-    problem_.normalized ? write<true>(t, b, d_loss, to) : write<false>(t, b, d_loss, to);
+  }
+
+  // d_logits[t,b,c] = d_loss · (softmax - that of the class)
+  void write(int64_t i) {
+    if (i >= steps_) return;
+    const int64_t t = first_ + i;
+    T* to = row_.data() == nullptr ? &d_logits_(t, b_, 0) : row_.data();
+    problem_.normalized ? write<true>(t, b_, d_loss_, to) : write<false>(t, b_, d_loss_, to);
     if (row_.data() != nullptr) {
-      for (int64_t c = 0; c < problem_.classes(); ++c) d_logits_(t, b, c) = to[c];
+      for (int64_t c = 0; c < problem_.classes(); ++c) d_logits_(t, b_, c) = to[c];
     }
+    A* of_class = of_class_.data();
     of_class[problem_.blank] = 0;
-    for (int64_t i = 0; i < states_.n; ++i) {
-      of_class[static_cast<int64_t>(problem_.targets(b, i))] = 0;
+    for (int64_t k = 0; k < states_.n; ++k) {
+      of_class[static_cast<int64_t>(problem_.targets(b_, k))] = 0;
     }
   }
   template <bool kNormalized>
@@ -141,8 +174,14 @@ class CtcGradient {
   Out<T, 3> d_logits_;
   CtcClasses<T> classes_;
   CtcStates<A> states_;
-  Workspace<A> log_probs_, occupied_, of_class_;
+  int64_t stride_;
+  Workspace<A> labels_, occupied_, of_class_;
   Workspace<T> row_;
+
+  int64_t b_ = 0, first_ = 0, steps_ = 0;
+  A d_loss_ = 0, blanks_[kBlock];
+  CtcFrame<A> y_[kBlock];
+  Wide<A> all_;
 };
 
 }  // namespace nativeops::tuned
