@@ -4,8 +4,6 @@
 // sequences are walked from both ends at once. The gradient takes 16 frames of a sequence at a
 // time: it reads them once more, and writes each of its rows once.
 #pragma once
-#include <vector>
-
 #include "nativeops/devices/cpu/ctc_frames.h"
 #include "nativeops/devices/cpu/ctc_grad.h"
 
@@ -21,21 +19,13 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
                                    blank,  normalized, label_loop};
   problem.check();
   const CtcFrames<T, I> frames(dev, problem, log_sums);
-  using Walk = CtcWalk<A, CtcFrames<T, I>>;
   const int64_t batch = logits.size(1);
   const int64_t work = logits.size(0) * batch * (targets.size(1) + 16);
   // From both ends; without a gradient nobody needs the way back.
-  const int64_t ways = alphas ? 2 : 1, group = side_by_side(dev, ways * batch);
-  share(
-      dev, ceil_div(ways * batch, group), work,
-      [&] {
-        std::vector<Walk> walks;
-        walks.reserve(group);
-        for (int64_t k = 0; k < group; ++k) walks.emplace_back(dev, frames);
-        return walks;
-      },
-      [&](std::vector<Walk>& walks, int64_t task) {
-        const int64_t first = task * group, count = std::min(group, ways * batch - first);
+  const int64_t ways = alphas ? 2 : 1;
+  share_side_by_side(
+      dev, ways * batch, work, [&] { return CtcWalk<A, CtcFrames<T, I>>(dev, frames); },
+      [&](auto* walks, int64_t first, int64_t count) {
         for (int64_t k = 0; k < count; ++k) {
           const bool forth = (first + k) % ways == 0;
           walks[k].begin((first + k) / ways, forth, forth ? alphas : betas);
@@ -66,17 +56,9 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
   const int64_t blocks = ceil_div(logits.size(0), ctc::kBlock);
   const int64_t work = logits.size(0) * batch * (logits.size(2) + 4 * targets.size(1));
   using Gradient = CtcGradient<T, I>;
-  const int64_t items = blocks * batch, group = side_by_side(dev, items);
-  share(
-      dev, ceil_div(items, group), work,
-      [&] {
-        std::vector<Gradient> some;
-        some.reserve(group);
-        for (int64_t k = 0; k < group; ++k) some.emplace_back(dev, problem, log_sums, d_logits);
-        return some;
-      },
-      [&](std::vector<Gradient>& some, int64_t task) {
-        const int64_t first = task * group, count = std::min(group, items - first);
+  share_side_by_side(
+      dev, blocks * batch, work, [&] { return Gradient(dev, problem, log_sums, d_logits); },
+      [&](Gradient* some, int64_t first, int64_t count) {
         for (int64_t i = 0; i < count; ++i) {
           const int64_t k = (first + i) / batch, b = (first + i) % batch;
           const double score = ctc::get(scores, b);
@@ -85,7 +67,7 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
             states.take(at(at(betas, k), b), to);
           });
         }
-        Gradient::run(some.data(), count);
+        Gradient::run(some, count);
       });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "nativeops/devices/cpu/ctc.h"
 #include "nativeops/devices/cpu/softmax.h"
@@ -21,6 +22,26 @@ void share(Device& dev, int64_t tasks, int64_t steps, Make make, F body) {
       body(worker, task);
     }
   });
+}
+
+// The same with up to four items at a time, one for each of a thread's workers, which do them side
+// by side: a step waits long for the one before it, and for nothing of another item.
+// body(workers, first, count) has items first .. first + count - 1.
+template <class Make, class F>
+void share_side_by_side(Device& dev, int64_t items, int64_t steps, Make make, F body) {
+  const int64_t group = std::clamp<int64_t>(items / dev.num_threads(), 1, 4);
+  share(
+      dev, ceil_div(items, group), steps,
+      [&] {
+        std::vector<decltype(make())> workers;
+        workers.reserve(group);
+        for (int64_t k = 0; k < group; ++k) workers.push_back(make());
+        return workers;
+      },
+      [&](auto& workers, int64_t task) {
+        const int64_t first = task * group;
+        body(workers.data(), first, std::min(group, items - first));
+      });
 }
 
 // The classes of a frame side by side: where they are, or copied.
@@ -138,12 +159,6 @@ class CtcFrames {
   int64_t width_;
   Workspace<A> blanks_, labels_;
 };
-
-// Items of equal work that a worker does side by side, step by step: a step waits long for the one
-// before it, and for nothing of another item.
-inline int64_t side_by_side(const Device& dev, int64_t items) {
-  return std::clamp<int64_t>(items / dev.num_threads(), 1, 4);
-}
 
 // A way through a sequence from one of its ends, frame by frame:
 //   forth: alpha[t,s] = y[t,s] · Σ alpha[t-1,s'] over s' before s

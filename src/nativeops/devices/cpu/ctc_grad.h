@@ -46,7 +46,7 @@ class CtcGradient {
     for (int64_t i = 0; i < steps_; ++i) gather(i);
   }
 
-  // The blocks of some sequences side by side: see side_by_side.
+  // The blocks of some sequences side by side: see share_side_by_side.
   static void run(CtcGradient* blocks, int64_t count) {
     const auto each = [=](auto f) {
       for (int64_t k = 0; k < count; ++k) f(blocks[k]);
