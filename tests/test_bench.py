@@ -21,6 +21,7 @@ from nativeops.bench.measurement import Measurement, from_json
 from nativeops.bench.run import Plan, WorkerError, run
 
 SHORT = Effort(seconds=1e-9, fewest=3, most=5, sample=1e-9)
+ROOT = Path(__file__).resolve().parent.parent
 SIZE = {"n": 4}
 RUN = history.Run("op", "cpu", "machine", 2, "avx2", "g++ 12", "abc", "2026-11-01T00:00:00+00:00")
 SCHEMA = {
@@ -72,6 +73,28 @@ def test_a_wrong_rival_is_an_error_without_a_time(wrong: Callable[..., Any], wor
 
 def test_a_result_within_the_tolerance_counts() -> None:
     assert figures(doubling(rival("close", lambda x: 2 * x * (1 + 1e-7))))["close"].counts
+
+
+def test_a_list_of_numbers_is_one_result() -> None:
+    assert figures(doubling(rival("list", lambda x: (2 * x).tolist())))["list"].counts
+
+
+def test_others_may_be_less_exact_where_the_bench_says_so() -> None:
+    def close(x: Any) -> Any:
+        return 2 * x * (1 + 1e-3)
+
+    both = (rival("ours", close, OURS), rival("theirs", close))
+    found = figures(doubling(*both, peer_tolerance=1e-2))
+    assert found["theirs"].counts
+    assert found["ours"].error.startswith("wrong by")
+
+
+def test_every_rival_is_called_with_arrays_of_a_framework() -> None:
+    paths = (ROOT / "src/nativeops/ops").glob("*_bench.py")
+    benches = [import_module(f"nativeops.ops.{path.stem}").BENCHES for path in paths]
+    rivals = [rival for some in benches for bench in some for rival in bench.rivals]
+    assert len(rivals) > 50
+    assert {each.framework for each in rivals} <= {"numpy", "torch", "jax", "tensorflow"}
 
 
 def test_rounds_alternate_and_measure_the_limit_in_each(monkeypatch: pytest.MonkeyPatch) -> None:

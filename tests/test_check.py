@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("typer")
+from nativeops.checking import job
 from nativeops.checking.law import SMALL, law
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +53,22 @@ def command(cache: Path, *arguments: object) -> "subprocess.CompletedProcess[str
     return subprocess.run(
         program, capture_output=True, text=True, timeout=500, check=False, env=own
     )
+
+
+def test_a_job_is_stopped_when_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "TIME_LIMIT", 3.0)
+    program = """
+import time
+for i in range(4):
+    print(i, flush=True)
+    time.sleep(1)
+time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert [*map(int, job.lines_of(process))] == [0, 1, 2, 3]  # longer than the limit in all
+        assert process.wait() == -signal.SIGALRM
 
 
 def verdict(cache: Path, tmp_path: Path, *arguments: object) -> dict[str, Any]:
