@@ -168,6 +168,41 @@ bool solve_absent(const Op& op, const NativeopsTensor* inputs, Solution& solutio
   return true;
 }
 
+// The memory from the first to behind the last element of an array.
+struct Span {
+  uintptr_t first, end;
+};
+
+Span span_of(const NativeopsTensor& array) {
+  const auto start = reinterpret_cast<uintptr_t>(array.data) + array.byte_offset;
+  Span span = {start, start + array.dtype.bits / 8};
+  for (int axis = 0; axis < array.ndim; ++axis) {
+    if (array.shape[axis] == 0) return {start, start};
+    const int64_t reach = (array.shape[axis] - 1) * array.strides[axis] * (array.dtype.bits / 8);
+    (reach < 0 ? span.first : span.end) += static_cast<uintptr_t>(reach);
+  }
+  return span;
+}
+
+bool meet(const NativeopsTensor& a, const NativeopsTensor& b) {
+  const Span one = span_of(a), other = span_of(b);
+  return std::max(one.first, other.first) < std::min(one.end, other.end);
+}
+
+bool repeats_elements(const NativeopsTensor& array) {
+  for (int axis = 0; axis < array.ndim; ++axis)
+    if (array.strides[axis] == 0 && array.shape[axis] > 1) return true;
+  return false;
+}
+
+bool are_same(const NativeopsTensor& a, const NativeopsTensor& b) {
+  const auto first = [](const NativeopsTensor& t) {
+    return reinterpret_cast<uintptr_t>(t.data) + t.byte_offset;
+  };
+  return first(a) == first(b) && a.ndim == b.ndim && std::equal(a.shape, a.shape + a.ndim, b.shape) &&
+         std::equal(a.strides, a.strides + a.ndim, b.strides);
+}
+
 }  // namespace
 
 int add_op(Op op) {
@@ -223,6 +258,22 @@ bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute
   solution.combination =
       std::max(solution.float_index, 0) * kInts + std::max(solution.int_index, 0);
   return solve_outputs(op, solution);
+}
+
+bool are_apart(const Op& op, const NativeopsTensor* inputs, const NativeopsTensor* outputs,
+               uint32_t given) {
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    if (!(given >> i & 1)) continue;
+    if (repeats_elements(outputs[i])) return false;
+    for (size_t j = 0; j < i; ++j)
+      if (given >> j & 1 && meet(outputs[i], outputs[j])) return false;
+    for (size_t j = 0; j < op.inputs.size(); ++j) {
+      const bool takes_over =
+          op.outputs[i].reuses == static_cast<int>(j) && are_same(outputs[i], inputs[j]);
+      if (!takes_over && meet(outputs[i], inputs[j])) return false;
+    }
+  }
+  return true;
 }
 
 void contiguous_strides(int rank, const int64_t* shape, int64_t* strides) {

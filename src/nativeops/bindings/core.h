@@ -99,6 +99,12 @@ NativeopsTensor absent(const Array& spec);
 bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,
            Solution& solution);
 
+// Whether the `given` outputs, a bit each, can be written while the inputs are read: none of their
+// elements shares memory with another one's or with an input, but for the very array whose memory
+// an output may take over.
+bool are_apart(const Op& op, const NativeopsTensor* inputs, const NativeopsTensor* outputs,
+               uint32_t given);
+
 enum class Status : int { ok = 0, failed = 1, no_memory = 2, no_kernel = 3 };
 
 struct Place {

@@ -58,17 +58,50 @@ uint32_t bit_of(const core::Op& op, PyObject* name) {
   return 0;
 }
 
-bool read_want(const core::Op& op, Keywords& keywords, Request& request) {
-  request.want = op.always;
-  if (keywords.all_known()) return true;
-  PyObject* names = keywords.find("want");
-  if (!names || !PyTuple_Check(names)) return false;
+// A keyword of every op, unless an input or an attribute has its name.
+PyObject* find_common(const core::Op& op, Keywords& keywords, const char* name) {
+  for (const core::Array& input : op.inputs)
+    if (input.name == name) return nullptr;
+  for (const core::Attribute& attribute : op.attributes)
+    if (attribute.name == name) return nullptr;
+  PyObject* value = keywords.find(name);
+  return value == Py_None ? nullptr : value;
+}
+
+bool read_want(const core::Op& op, PyObject* names, Request& request) {
+  if (!PyTuple_Check(names)) return false;
   request.want = op.certain;
   for (Py_ssize_t i = 0; i < PyTuple_Size(names); ++i) {
     const uint32_t bit = bit_of(op, PyTuple_GetItem(names, i));
     if (!bit) return false;
     request.want |= bit;
   }
+  return true;
+}
+
+// One array, or a tuple of those of all outputs that callers get.
+bool read_out(const core::Op& op, PyObject* given, Request& request) {
+  Py_ssize_t shown = 0, next = 0;
+  for (size_t i = 0; i < op.outputs.size(); ++i) shown += op.always >> i & 1;
+  if (shown > 1 && (!PyTuple_Check(given) || PyTuple_Size(given) != shown)) return false;
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    if (!(op.always >> i & 1)) continue;
+    PyObject* array = shown > 1 ? PyTuple_GetItem(given, next++) : given;
+    if (array == Py_None) continue;
+    if (!(request.want >> i & 1)) return false;
+    request.outs[i] = array;
+  }
+  return true;
+}
+
+bool read_results(const core::Op& op, Keywords& keywords, Request& request) {
+  request.want = op.always;
+  for (size_t i = 0; i < op.outputs.size(); ++i) request.outs[i] = nullptr;
+  if (keywords.all_known()) return true;
+  PyObject* names = find_common(op, keywords, "want");
+  if (names && !read_want(op, names, request)) return false;
+  PyObject* given = find_common(op, keywords, "out");
+  if (given && !read_out(op, given, request)) return false;
   return keywords.all_known();
 }
 
@@ -86,7 +119,7 @@ const core::Op* op_of(PyObject* owner) {
 bool read(const core::Op& op, PyObject* args, PyObject* kwargs, Request& request) {
   Keywords keywords = {PyDict_Size(kwargs) ? kwargs : nullptr};
   return read_attributes(op, keywords, request) && read_arrays(op, args, keywords, request) &&
-         read_want(op, keywords, request);
+         read_results(op, keywords, request);
 }
 
 bool forget_error() {

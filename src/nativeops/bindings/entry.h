@@ -16,6 +16,7 @@ struct Request {
   PyObject* arrays[NATIVEOPS_MAX_ARRAYS];  // the inputs; null for one that is absent
   NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
   uint32_t want;  // the outputs to make
+  PyObject* outs[NATIVEOPS_MAX_ARRAYS];  // `out=`: where to write them; null for a new one
 };
 
 // The op behind an `Op`; null if the core does not know it yet.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nativeops/bindings/numpy.h"
 
+#include <algorithm>
+
 namespace nativeops::numpy {
 
 Numpy numpy;
@@ -62,7 +64,7 @@ PyObject* new_array(int dtype, int rank, const int64_t* shape) {
   return array;
 }
 
-// What a call makes: new arrays, and None for what its caller does not get.
+// What a call writes: new arrays, the caller's (`out=`), and None for what its caller does not get.
 struct Made {
   PyObject* arrays[NATIVEOPS_MAX_ARRAYS];
   NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS];
@@ -74,6 +76,15 @@ struct Made {
     for (int i = 0; i < n; ++i) Py_DECREF(arrays[i]);
   }
 };
+
+bool take(const core::Solution& solution, int i, PyObject* array, Made& made) {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != numpy.array_type) return false;
+  const NativeopsTensor& tensor = made.tensors[i];
+  made.arrays[made.n++] = Py_NewRef(array);
+  return made.held[i].hold(array, true, made.tensors[i]) && tensor.ndim == solution.rank[i] &&
+         core::dtype_index(tensor.dtype) == solution.dtype[i] &&
+         std::equal(tensor.shape, tensor.shape + tensor.ndim, solution.shape[i]);
+}
 
 bool make(core::Solution& solution, int i, bool wanted, Made& made) {
   NativeopsTensor& tensor = made.tensors[i];
@@ -99,8 +110,14 @@ PyObject* compute(PyObject* owner, const core::Op& op, const entry::Request& req
   if (!core::solve(op, inputs.tensors, request.attributes, solution)) return nullptr;
   if (!op.kernels[0][solution.combination]) return nullptr;
   Made made;
-  for (int i = 0; i < static_cast<int>(op.outputs.size()); ++i)
-    if (!make(solution, i, request.want >> i & 1, made)) return nullptr;
+  uint32_t taken = 0;
+  for (int i = 0; i < static_cast<int>(op.outputs.size()); ++i) {
+    PyObject* out = request.outs[i];
+    taken |= static_cast<uint32_t>(out != nullptr) << i;
+    if (!(out ? take(solution, i, out, made) : make(solution, i, request.want >> i & 1, made)))
+      return nullptr;
+  }
+  if (taken && !core::are_apart(op, inputs.tensors, made.tensors, taken)) return nullptr;
   PyThreadState* state = PyEval_SaveThread();
   const core::Status status = core::run(op, solution, inputs.tensors, made.tensors,
                                         request.attributes, {kNativeopsCpu, 0, nullptr});

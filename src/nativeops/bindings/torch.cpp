@@ -229,6 +229,7 @@ void take_output(const core::Op& op, const core::Solution& solution, int i, Call
                     core::dtype_index(out.dtype) == solution.dtype[i] &&
                     std::equal(out.shape, out.shape + out.ndim, solution.shape[i]);
   if (!fits) fail_fit(op);
+  call.outputs.add(nullptr);
 }
 
 Tensor take(StackValue value, Owned& owned) {
@@ -300,8 +301,13 @@ void compute(const core::Op& op, Call& call) {
   describe_inputs(op, call, described);
   core::Solution solution;
   if (!core::solve(op, inputs, call.attributes, solution)) fail_fit(op);
-  for (int i = 0; i < static_cast<int>(op.outputs.size()); ++i)
-    (call.into && call.want >> i & 1 ? take_output : make_output)(op, solution, i, call, described);
+  uint32_t taken = 0;
+  for (int i = 0; i < static_cast<int>(op.outputs.size()); ++i) {
+    const bool take = call.into && call.into[i] && call.want >> i & 1;
+    taken |= static_cast<uint32_t>(take) << i;
+    (take ? take_output : make_output)(op, solution, i, call, described);
+  }
+  if (taken && !core::are_apart(op, inputs, outputs, taken)) fail_fit(op);
   core::Place place = {inputs[0].device_type, inputs[0].device_id, nullptr, services()};
   if (place.device_type == kNativeopsCuda)
     check(shims.get_current_cuda_stream(place.device_id, &place.stream));

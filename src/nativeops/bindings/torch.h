@@ -29,7 +29,7 @@ struct Call {
   Tensor inputs[NATIVEOPS_MAX_ARRAYS];  // the caller's; null where one is absent
   NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
   uint32_t want;
-  const Tensor* into;  // the caller's, one for each output; null to make new ones
+  const Tensor* into;  // the caller's, one for each output, or null to make a new one; or none
   bool fill;           // outputs that nobody wants are tensors without elements, instead of null
   Owned outputs;
 };

@@ -27,6 +27,7 @@ struct Internals {
   size_t keys_at;    // in the memory that this points to
   uint64_t plain;    // the dispatch keys of dense tensors that are nothing but their memory
   State inference;   // a thread's state in `torch.inference_mode`
+  PyObject* count_write;
   bool (*requires_grad)(const void*);
   bool (*has_callbacks)();
   bool (*function_mode_enabled)();
@@ -108,15 +109,39 @@ PyObject* wrap(Tensor tensor) {
   return nullptr;
 }
 
+// The caller's tensors for results (`out=`); false where autograd or the dispatcher has a say.
+bool unpack_outs(const core::Op& op, PyObject* const* outs, Tensor* into) {
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const char* memory;
+    into[i] = outs[i] ? unpack(outs[i], memory) : nullptr;
+    if (outs[i] && (!into[i] || (grad_mode() && torch.requires_grad(memory)))) return false;
+  }
+  return true;
+}
+
+// So that autograd notices if it has kept a tensor that was written.
+bool count_writes(const core::Op& op, PyObject* const* outs) {
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    if (!outs[i]) continue;
+    PyObject* done = PyObject_CallFunctionObjArgs(torch.count_write, outs[i], nullptr);
+    if (!done) return false;
+    Py_DECREF(done);
+  }
+  return true;
+}
+
 // The results as Python's objects; None for one that was not made.
 struct Made {
   PyObject* objects[NATIVEOPS_MAX_ARRAYS];
   int n = 0;
   bool complete;
 
-  explicit Made(const Owned& outputs) {
+  explicit Made(const Owned& outputs, PyObject* const* outs = nullptr) {
     for (; n < outputs.n; ++n) {
-      objects[n] = outputs.tensors[n] ? wrap(outputs.tensors[n]) : Py_NewRef(Py_None);
+      if (outs && outs[n])
+        objects[n] = Py_NewRef(outs[n]);
+      else
+        objects[n] = outputs.tensors[n] ? wrap(outputs.tensors[n]) : Py_NewRef(Py_None);
       if (!objects[n]) break;
     }
     complete = n == outputs.n;
@@ -134,11 +159,13 @@ PyObject* direct_call(const core::Op& op, PyObject* owner, PyObject* args, PyObj
   if (needs == Needs::gradient) return Py_NewRef(Py_NotImplemented);
   if (needs == Needs::dispatcher) return nullptr;
   std::memcpy(call.attributes, request.attributes, sizeof call.attributes);
+  Tensor into[NATIVEOPS_MAX_ARRAYS];
+  if (!unpack_outs(op, request.outs, into)) return nullptr;
   call.want = request.want;
-  call.into = nullptr;
+  call.into = into;
   call.fill = false;
-  if (!compute_unlocked(op, call)) return nullptr;
-  const Made made(call.outputs);
+  if (!compute_unlocked(op, call) || !count_writes(op, request.outs)) return nullptr;
+  const Made made(call.outputs, request.outs);
   return made.complete ? entry::collect(owner, made.objects, made.n) : nullptr;
 }
 
@@ -257,9 +284,9 @@ PyObject* connect_direct(PyObject*, PyObject* args) {
   PyObject* list;
   Internals found = torch;
   unsigned long long plain, included, excluded;
-  if (!PyArg_ParseTuple(args, "ssOOOOK(KK)", &cpu, &python, &found.tensor_type,
-                        &found.parameter_type, &found.forward_mode, &list, &plain, &included,
-                        &excluded))
+  if (!PyArg_ParseTuple(args, "ssOOOOOK(KK)", &cpu, &python, &found.tensor_type,
+                        &found.parameter_type, &found.forward_mode, &found.count_write, &list,
+                        &plain, &included, &excluded))
     return nullptr;
   const std::vector<Sample> samples = read_samples(list);
   if (PyErr_Occurred()) return nullptr;
@@ -270,6 +297,7 @@ PyObject* connect_direct(PyObject*, PyObject* args) {
   Py_INCREF(found.tensor_type);
   Py_INCREF(found.parameter_type);
   Py_INCREF(found.forward_mode);
+  Py_INCREF(found.count_write);
   found.level = PyUnicode_InternFromString("_current_level");
   found.plain = plain;
   found.inference = {included, excluded};

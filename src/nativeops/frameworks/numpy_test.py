@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy arrays of all kinds, and `out=`."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
 from nativeops import pairwise_l1, pairwise_lp
 from nativeops.errors import AllocationError, ArgumentError, DtypeError, ShapeError
+from nativeops.frameworks import numpy as numpy_adapter
+from nativeops.library import DTYPES, extension
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 
 RANDOM = np.random.default_rng(3)
@@ -126,6 +131,56 @@ def test_given_array_is_filled_and_returned() -> None:
     again = np.empty_like(out)
     assert pairwise_l1.into(again)(X, y=Y) is again
     assert agrees(again)
+
+
+@pytest.fixture
+def slow_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The ops that the extension did not serve by itself."""
+    calls: list[str] = []
+
+    def count(op: Any, args: Any, kwargs: Any) -> Any:
+        calls.append(op.name)
+        return numpy_adapter.call(op, args, kwargs)
+
+    dtypes = tuple(numpy_adapter._OWN.get(d) for d in DTYPES)
+    extension().connect_numpy(np.ndarray, np.empty, dtypes, count)
+    yield calls
+    extension().connect_numpy(np.ndarray, np.empty, dtypes, numpy_adapter.call)
+
+
+def test_given_arrays_that_fit_cost_no_more_than_new_ones(slow_calls: list[str]) -> None:
+    pairwise_l1(X, Y)  # which defines the op
+    slow_calls.clear()
+    for out in (np.empty((5, 4)), np.empty((4, 5)).T, np.empty((10, 12))[::2, ::-3]):
+        assert pairwise_l1(X, Y, out=out) is out
+        assert agrees(out)
+    assert agrees(pairwise_l1(X, Y, out=None))
+    assert slow_calls == []
+    overlapping = np.zeros((6, 4))
+    x = overlapping[:5, :3]
+    assert pairwise_l1(x, Y, out=overlapping[1:]) is not None
+    assert slow_calls == ["pairwise_l1"]
+
+
+def test_some_of_several_results_are_given(slow_calls: list[str]) -> None:
+    expected = pairwise_l1_grad(X, Y, EXPECTED)
+    slow_calls.clear()
+    d_x, d_y = np.empty_like(X), np.empty_like(Y)
+    for out in ((d_x, d_y), (d_x, None), (None, d_y), (None, None)):
+        made = pairwise_l1_grad(X, Y, EXPECTED, out=out)
+        for one, given, right in zip(made, out, expected, strict=True):
+            assert given is None or one is given
+            assert np.array_equal(one, right)
+    made = pairwise_l1_grad(X, Y, EXPECTED, out=(None, d_y), want=("d_y",))
+    assert made.d_x is None
+    assert made.d_y is d_y
+    assert slow_calls == []
+
+
+def test_results_in_the_same_memory_are_refused() -> None:
+    d_x = np.empty((5, 3))
+    with pytest.raises(ArgumentError, match="share memory"):
+        pairwise_l1_grad(X, Y, EXPECTED, out=(d_x, d_x[:4]))
 
 
 def test_given_array_may_have_any_strides() -> None:

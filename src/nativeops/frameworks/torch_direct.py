@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 
 from nativeops.library import extension
 
@@ -54,10 +55,17 @@ def _connect() -> str | None:
     for name in ("CUDA", "AutogradCUDA", "AutocastCUDA"):
         keys |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)).raw_repr()
     connect = extension().connect_direct_torch
+    types = torch.Tensor, torch.nn.Parameter
     found: str | None = connect(
-        cpu, python, torch.Tensor, torch.nn.Parameter, vars(forward_ad), samples, keys, inferred
+        cpu, python, *types, vars(forward_ad), count_write, samples, keys, inferred
     )
     return found
+
+
+def count_write(tensor: torch.Tensor) -> None:
+    """Let autograd notice, if it has kept the tensor, that its memory was written."""
+    if not tensor.is_inference():
+        increment_version(tensor)
 
 
 def _state(c10: str) -> Any:

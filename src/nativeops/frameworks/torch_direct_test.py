@@ -122,7 +122,7 @@ def test_what_is_more_than_memory_takes_the_dispatcher(x):
         ((X.long(), Y.long()), {}),
         ((X, Y), {"p": 1.0}),
         ((X, Y), {"want": ("out",)}),
-        ((X, Y), {"out": D_OUT}),
+        ((X, Y), {"out": [D_OUT]}),
         ((X,), {"y": Y}),
     ],
 )

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.autograd.graph import increment_version
 from torch.compiler import is_dynamo_compiling
 
 from nativeops.call import Op
 from nativeops.errors import ArgumentError, DeviceError, message
 from nativeops.frameworks.out import check_apart, check_disjoint, check_out
+from nativeops.frameworks.torch_direct import count_write
 
 if TYPE_CHECKING:
     from nativeops.frameworks.torch_handle import Handle
@@ -56,8 +56,8 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
         ]
         handle.into(*values, *made)
         for out in outs:
-            if out is not None and not out.is_inference():
-                increment_version(out)  # so that autograd notices if it has kept the tensor
+            if out is not None:
+                count_write(out)
     return op.collect([o if wanted >> place & 1 else None for place, o in enumerate(made)])
 
 
