@@ -2,8 +2,11 @@
 """The benchmark harness: who counts, in which order, and what is kept."""
 
 import gc
+import hashlib
 import json
 import math
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -16,7 +19,7 @@ import pytest
 
 from nativeops.bench import compare, history
 from nativeops.bench.case import OURS, Bench, Known, Rival, spread_rows
-from nativeops.bench.measure import Effort, Runner, measure, reason_to_skip
+from nativeops.bench.measure import Effort, Runner, measure, reason_to_skip, settle
 from nativeops.bench.measurement import Measurement, from_json
 from nativeops.bench.run import Plan, WorkerError, run
 
@@ -114,6 +117,22 @@ def test_a_short_call_is_repeated_until_the_sample_is_long() -> None:
     runner.sample(0.01)
     assert len(calls) == 15  # five to warm up, ten that are timed
     assert len(runner.samples) == 1
+
+
+def test_a_sample_waits_for_threads_that_others_left_running() -> None:
+    ended: list[float] = []
+
+    def spin() -> None:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 500_000)  # does not hold the interpreter's lock
+        ended.append(time.perf_counter())
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    settle(longest=0.0)
+    assert not ended
+    settle(longest=60.0)
+    assert ended or not thread.is_alive()
+    thread.join()
 
 
 def test_the_time_of_a_loop_is_divided_by_its_calls() -> None:

@@ -5,6 +5,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import get_native_id
 from timeit import Timer
 from typing import Any
 
@@ -37,6 +39,30 @@ THOROUGH = Effort()
 QUICK = Effort(seconds=0.5, fewest=3, most=10, sample=0.001)
 
 
+def settle(longest: float = 0.05) -> None:
+    """Wait until the threads that a library leaves behind no longer spin, `longest` seconds.
+
+    OpenMP's of PyTorch wait for their next work in that way for 8 ms, on the CPUs of whoever is
+    measured next.
+    """
+    end = time.perf_counter() + longest
+    while _others_run() and time.perf_counter() < end:
+        time.sleep(0.0005)
+
+
+def _others_run() -> bool:
+    """Whether another thread of this process is on a CPU or waits for one."""
+    own = str(get_native_id())
+    for state in Path("/proc/self/task").glob("[0-9]*/stat"):
+        try:
+            running = state.read_text().rpartition(")")[2].split()[0] == "R"
+        except OSError:  # it ended in the meantime
+            continue
+        if running and state.parent.name != own:
+            return True
+    return False
+
+
 @dataclass
 class Runner:
     """A rival that gave the right result, ready to be timed."""
@@ -47,10 +73,8 @@ class Runner:
     samples: list[float] = field(default_factory=list)
 
     def sample(self, shortest: float) -> None:
-        """Take one sample; a short call is repeated, after warming up for half as long.
-
-        The warm-up also outlasts the spinning threads that some libraries leave behind.
-        """
+        """Take one sample by itself; a short call is repeated, after warming up half as long."""
+        settle()
         repeat = max(1, math.ceil(shortest / max(self.once, 1e-9)))
         timer = Timer(self.call)
         if self.once < 20 * shortest:
@@ -122,7 +146,8 @@ def _rounds(
         share = min(passed / effort.seconds, done / fewest, 1.0)
         progress(done + 1, max(done / effort.most, share))
         if bench.limit:
-            bench.limit()  # as long as threads of the last rival may still be spinning
+            settle()
+            bench.limit()
             rates.append(bench.limit())
         for runner in runners:
             runner.sample(effort.sample)

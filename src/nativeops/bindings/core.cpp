@@ -199,7 +199,8 @@ bool are_same(const NativeopsTensor& a, const NativeopsTensor& b) {
   const auto first = [](const NativeopsTensor& t) {
     return reinterpret_cast<uintptr_t>(t.data) + t.byte_offset;
   };
-  return first(a) == first(b) && a.ndim == b.ndim && std::equal(a.shape, a.shape + a.ndim, b.shape) &&
+  return first(a) == first(b) && a.ndim == b.ndim &&
+         std::equal(a.shape, a.shape + a.ndim, b.shape) &&
          std::equal(a.strides, a.strides + a.ndim, b.strides);
 }
 

@@ -15,7 +15,7 @@ namespace nativeops::entry {
 struct Request {
   PyObject* arrays[NATIVEOPS_MAX_ARRAYS];  // the inputs; null for one that is absent
   NativeopsAttribute attributes[NATIVEOPS_MAX_ATTRIBUTES];
-  uint32_t want;  // the outputs to make
+  uint32_t want;                         // the outputs to make
   PyObject* outs[NATIVEOPS_MAX_ARRAYS];  // `out=`: where to write them; null for a new one
 };
 

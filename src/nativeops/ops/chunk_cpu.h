@@ -26,10 +26,6 @@ bool is_long(const View<T, 3>& result) {
   return result.count() * static_cast<int64_t>(sizeof(T)) > kPastCaches;
 }
 
-inline void prefetch_row(const void* row, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(row) + i);
-}
-
 // chunks[u, b·n + k] = what `row` puts for it. The rows u, u + step, .. of the result hold the same
 // frames, so that they are written side by side: each is one stream, and a frame is read once.
 template <class T, class Row>
@@ -107,54 +103,71 @@ void unchunk_grad(Device& dev, In<T, 3> d_x, In<bool, 2> chunk_mask, Out<T, 3> d
               });
 }
 
+// to[j] += Σ_k rows[k][j] over C rows, in their order; without `to` before where kFirst is true.
+template <int C, bool kFirst, class T, class A>
+void add_rows(const T* const* rows, int64_t first, int64_t n, A* __restrict to) {
+  const T* row[C];
+  for (int k = 0; k < C; ++k) row[k] = rows[k] + first;
+  for (int64_t j = 0; j < n; ++j) {
+    A sum = kFirst ? A(row[0][j]) : to[j] + A(row[0][j]);
+    for (int k = 1; k < C; ++k) sum += A(row[k][j]);
+    to[j] = sum;
+  }
+}
+
 // place[j] = 1/c · Σ_k rows[k][j] over c rows, in their order; the sum where kMean is false.
 template <bool kMean, class T>
 void fold_rows(const T* const* rows, int64_t c, int64_t first, int64_t n, T* __restrict place) {
   using A = Accum<T>;
-  const A divisor = kMean ? A(c) : A(1);
-  if (c <= 1) {
-    if (c == 0) std::fill_n(place, n, T(0.0f));
-    if (c == 1) copy_row(place, rows[0] + first, n);
-    return;
-  }
   constexpr int64_t kBlock = 256;
+  if (c == 0) return void(std::fill_n(place, n, T(0.0f)));
+  if (c == 1) return copy_row(place, rows[0] + first, n);
   alignas(64) A sum[kBlock];
+  const bool exact = (c & (c - 1)) == 0;  // then the product with 1/c is the quotient
+  const A divisor = kMean ? A(c) : A(1), factor = A(1) / divisor;
   for (int64_t j0 = 0; j0 < n; j0 += kBlock) {
     const int64_t m = std::min(kBlock, n - j0), at = first + j0;
-    for (int64_t j = 0; j < m; ++j) sum[j] = A(rows[0][at + j]) + A(rows[1][at + j]);
-    for (int64_t k = 2; k < c; ++k) {
-      for (int64_t j = 0; j < m; ++j) sum[j] += A(rows[k][at + j]);
+    int64_t k = c == 2 ? 2 : 3;
+    (c == 2 ? add_rows<2, true, T, A> : add_rows<3, true, T, A>)(rows, at, m, sum);
+    for (; k + 4 <= c; k += 4) add_rows<4, false>(rows + k, at, m, sum);
+    for (; k < c; ++k) add_rows<1, false>(rows + k, at, m, sum);
+    if (exact) {
+      for (int64_t j = 0; j < m; ++j) place[j0 + j] = T(sum[j] * factor);
+    } else {
+      for (int64_t j = 0; j < m; ++j) place[j0 + j] = T(sum[j] / divisor);
     }
-    for (int64_t j = 0; j < m; ++j) place[j0 + j] = T(kMean ? sum[j] / divisor : sum[j]);
   }
 }
 
 // x[t, b] = mean or sum of the rows of all chunks that hold the frame and for which takes(u,
-// column)
+// column). The frames t = step·i + u of one u are done together: their rows lie one after another
+// in the rows u, u + step, .. of the chunks.
 template <bool kMean, class T, class Takes, class Counted>
 void fold_chunks(Device& dev, const Cut& cut, In<T, 3> chunks, Out<T, 3> x, Takes takes,
                  Counted counted) {
-  const int64_t batch = x.size(1), width = x.size(2);
-  const int64_t frames = std::max<int64_t>(1, kGrain * 4 / std::max<int64_t>(1, batch * width));
-  const bool past = is_long(x), far = is_long(chunks);
-  dev.parallel((cut.time + frames - 1) / frames, [&](int64_t task) {
-    std::vector<const T*> rows(static_cast<size_t>(cut.size / cut.step + 1));
-    for (int64_t t = task * frames; t < std::min(cut.time, (task + 1) * frames); ++t) {
-      Stream<T> to(&x(t, 0, 0), past && x.stride(1) == width);
-      for (int64_t b = 0; b < batch; ++b) {
+  constexpr int64_t kTasks = 64;
+  const int64_t batch = x.size(1), width = x.size(2), starts = std::min(cut.step, cut.time);
+  const int64_t some = std::max<int64_t>(1, batch * starts / kTasks);  // sequences of a task
+  const int64_t parts = (batch + some - 1) / some;
+  const bool past = is_long(x) && fills_lines(&x(0, 0, 0), width);
+  dev.parallel(starts * parts, [&](int64_t task) {
+    const int64_t u0 = task / parts, b0 = task % parts * some, b1 = std::min(batch, b0 + some);
+    const int64_t streams = (cut.size - u0 + cut.step - 1) / cut.step;
+    std::vector<const T*> rows(static_cast<size_t>(std::max<int64_t>(streams, 0)));
+    for (int64_t b = b0; b < b1; ++b) {
+      for (int64_t i = 0, t = u0; t < cut.time; ++i, t += cut.step) {
         int64_t c = 0;
-        for (int64_t k = cut.first(t); k < cut.end(t); ++k) {
+        for (int64_t k = std::max<int64_t>(0, i - streams + 1); k < std::min(cut.n, i + 1); ++k) {
           const int64_t u = t - cut.step * k, column = b * cut.n + k;
-          if (!takes(t, b, u, column)) continue;
-          if (far && u + 1 < cut.size) prefetch_row(&chunks(u + 1, column, 0), width * sizeof(T));
-          rows[c++] = &chunks(u, column, 0);
+          if (takes(t, b, u, column)) rows[c++] = &chunks(u, column, 0);
         }
         counted(t, b, c);
-        to.put(width, [&](T* place, int64_t i, int64_t n) {
-          fold_rows<kMean>(rows.data(), c, i, n, place);
+        write_row(&x(t, b, 0), width, past, [&](T* place, int64_t first, int64_t n) {
+          fold_rows<kMean>(rows.data(), c, first, n, place);
         });
       }
     }
+    if (past) _mm_sfence();
   });
 }
 

@@ -35,6 +35,38 @@ template <class T>
   if (bytes % kBlock != 0) block(bytes - kBlock);
 }
 
+constexpr int64_t kLine = 64;  // bytes of a line of the caches
+
+// Whole lines past the caches. Somebody must call _mm_sfence before others read them.
+inline void stream_lines(void* to, const void* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += kLine / 2) {
+    const auto* source = reinterpret_cast<const __m256i*>(static_cast<const char*>(from) + i);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(static_cast<char*>(to) + i),
+                        _mm256_load_si256(source));
+  }
+}
+
+// Whether rows of `count` numbers one after another are whole lines.
+template <class T>
+bool fills_lines(const T* first, int64_t count) {
+  const auto bytes = static_cast<uintptr_t>(count) * sizeof(T);
+  return (reinterpret_cast<uintptr_t>(first) | bytes) % kLine == 0;
+}
+
+// A row of `count` numbers: fill(place, i, n) writes those from i to i + n. Past the caches it must
+// be whole lines, and somebody must call _mm_sfence before others read them.
+template <class T, class F>
+void write_row(T* to, int64_t count, bool past_caches, F fill) {
+  if (!past_caches) return fill(to, int64_t{0}, count);
+  constexpr int64_t kCount = 2048 / sizeof(T);
+  alignas(kLine) T buffer[kCount];
+  for (int64_t i = 0; i < count; i += kCount) {
+    const int64_t n = std::min(kCount, count - i);
+    fill(buffer, i, n);
+    stream_lines(to + i, buffer, n * static_cast<int64_t>(sizeof(T)));
+  }
+}
+
 // Numbers written one after another from `to` on. Past the caches they are collected in whole
 // lines.
 template <class T>
@@ -73,7 +105,7 @@ class Stream {
   }
 
  private:
-  static constexpr int64_t kLine = 64, kCount = 2048 / sizeof(T), kInLine = kLine / sizeof(T);
+  static constexpr int64_t kCount = 2048 / sizeof(T), kInLine = kLine / sizeof(T);
 
   void flush() {
     int64_t i = first_;
@@ -82,12 +114,10 @@ class Stream {
       i = std::max(i, end);
     };
     if (i % kInLine != 0) some(std::min(used_, i - i % kInLine + kInLine));
-    for (; i + kInLine <= used_; i += kInLine) {
-      for (int64_t half = 0; half < kInLine; half += kInLine / 2) {
-        const auto* from = reinterpret_cast<const __m256i*>(buffer_ + i + half);
-        _mm256_stream_si256(reinterpret_cast<__m256i*>(to_ + (i - first_) + half),
-                            _mm256_load_si256(from));
-      }
+    if (i + kInLine <= used_) {
+      const int64_t whole = (used_ - i) / kInLine * kInLine;
+      stream_lines(to_ + (i - first_), buffer_ + i, whole * static_cast<int64_t>(sizeof(T)));
+      i += whole;
     }
     some(used_);
     to_ += used_ - first_;
@@ -97,7 +127,7 @@ class Stream {
   T* to_;
   const bool past_;
   int64_t first_ = 0, used_ = 0;
-  alignas(64) T buffer_[kCount];
+  alignas(kLine) T buffer_[kCount];
 };
 
 }  // namespace nativeops::tuned
