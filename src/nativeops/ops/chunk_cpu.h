@@ -26,10 +26,19 @@ bool is_long(const View<T, 3>& result) {
   return result.count() * static_cast<int64_t>(sizeof(T)) > kPastCaches;
 }
 
+// Rows that lie far from each other are fetched early, for reading or for writing.
+template <int kWrite, class T>
+void expect_row(const T* row, int64_t count) {
+  const int64_t bytes = std::min<int64_t>(count * static_cast<int64_t>(sizeof(T)), 1024);
+  for (int64_t i = 0; i < bytes; i += kLine)
+    __builtin_prefetch(reinterpret_cast<const char*>(row) + i, kWrite);
+}
+
 // chunks[u, b·n + k] = what `row` puts for it. The rows u, u + step, .. of the result hold the same
 // frames, so that they are written side by side: each is one stream, and a frame is read once.
-template <class T, class Row>
-void fill_chunks(Device& dev, const Cut& cut, int64_t batch, Out<T, 3> chunks, Row row) {
+template <class T, class Row, class Expect>
+void fill_chunks(Device& dev, const Cut& cut, int64_t batch, Out<T, 3> chunks, Row row,
+                 Expect expect) {
   constexpr int64_t kStreams = 8, kTasks = 64;
   const int64_t starts = std::min(cut.step, cut.size);
   const int64_t some = std::max<int64_t>(1, batch * starts / kTasks);  // sequences of a task
@@ -46,12 +55,14 @@ void fill_chunks(Device& dev, const Cut& cut, int64_t batch, Out<T, 3> chunks, R
       }
       for (int64_t b = b0; b < b1; ++b) {
         for (int64_t i = j0; i < cut.n + j1 - 1; ++i) {
-          for (int64_t j = std::max(j0, i - cut.n + 1); j < std::min(j1, i + 1); ++j) {
-            row(*to[j - j0], u0 + j * cut.step, b * cut.n + i - j, i * cut.step + u0, b);
-          }
+          const int64_t t = i * cut.step + u0, ahead = t + 2 * cut.step;
+          if (ahead < cut.time) expect(ahead, b);
+          for (int64_t j = std::max(j0, i - cut.n + 1); j < std::min(j1, i + 1); ++j)
+            row(*to[j - j0], u0 + j * cut.step, b * cut.n + i - j, t, b);
         }
       }
     }
+    if (past) _mm_sfence();
   });
 }
 
@@ -68,15 +79,16 @@ void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3
   const Cut cut(x.size(0), chunk_size, chunk_step);
   const FrameMask<I> valid{mask, lengths};
   const int64_t width = x.size(2);
-  fill_chunks(dev, cut, x.size(1), chunks,
-              [&](Stream<T>& to, int64_t u, int64_t column, int64_t t, int64_t b) {
-                const bool here = t < cut.time && valid(t, b);
-                held(u, column) = here;
-                if (!here) return to.zeros(width);
-                const T* from = &x(t, b, 0);
-                to.put(width,
-                       [=](T* place, int64_t i, int64_t n) { copy_row(place, from + i, n); });
-              });
+  fill_chunks(
+      dev, cut, x.size(1), chunks,
+      [&](Stream<T>& to, int64_t u, int64_t column, int64_t t, int64_t b) {
+        const bool here = t < cut.time && valid(t, b);
+        held(u, column) = here;
+        if (!here) return to.zeros(width);
+        const T* from = &x(t, b, 0);
+        to.put(width, [=](T* place, int64_t i, int64_t n) { copy_row(place, from + i, n); });
+      },
+      [=](int64_t t, int64_t b) { expect_row<0>(&x(t, b, 0), width); });
 }
 
 // d_chunks[u, b·n + k] = d_x[step·k + u, b] / c where that frame exists and is not masked out
@@ -92,15 +104,17 @@ void unchunk_grad(Device& dev, In<T, 3> d_x, In<bool, 2> chunk_mask, Out<T, 3> d
   const View<int64_t, 2> count = dense(memory.data(), d_x.size(0), d_x.size(1));
   count_chunks(dev, cut, chunk_mask, count);
   const int64_t width = d_x.size(2);
-  fill_chunks(dev, cut, d_x.size(1), d_chunks,
-              [&](Stream<T>& to, int64_t u, int64_t column, int64_t t, int64_t b) {
-                if (t >= cut.time || (chunk_mask && !chunk_mask(u, column))) return to.zeros(width);
-                const T* from = &d_x(t, b, 0);
-                const A c = A(count(t, b));
-                to.put(width, [=](T* __restrict place, int64_t i, int64_t n) {
-                  for (int64_t j = 0; j < n; ++j) place[j] = T(A(from[i + j]) / c);
-                });
-              });
+  fill_chunks(
+      dev, cut, d_x.size(1), d_chunks,
+      [&](Stream<T>& to, int64_t u, int64_t column, int64_t t, int64_t b) {
+        if (t >= cut.time || (chunk_mask && !chunk_mask(u, column))) return to.zeros(width);
+        const T* from = &d_x(t, b, 0);
+        const A c = A(count(t, b));
+        to.put(width, [=](T* __restrict place, int64_t i, int64_t n) {
+          for (int64_t j = 0; j < n; ++j) place[j] = T(A(from[i + j]) / c);
+        });
+      },
+      [=](int64_t t, int64_t b) { expect_row<0>(&d_x(t, b, 0), width); });
 }
 
 // to[j] += Σ_k rows[k][j] over C rows, in their order; without `to` before where kFirst is true.
@@ -149,6 +163,8 @@ void fold_chunks(Device& dev, const Cut& cut, In<T, 3> chunks, Out<T, 3> x, Take
   const int64_t batch = x.size(1), width = x.size(2), starts = std::min(cut.step, cut.time);
   const int64_t some = std::max<int64_t>(1, batch * starts / kTasks);  // sequences of a task
   const int64_t parts = (batch + some - 1) / some;
+  const int64_t ahead = 2 * cut.step;
+  const bool near = !is_long(chunks);
   const bool past = is_long(x) && fills_lines(&x(0, 0, 0), width);
   dev.parallel(starts * parts, [&](int64_t task) {
     const int64_t u0 = task / parts, b0 = task % parts * some, b1 = std::min(batch, b0 + some);
@@ -162,6 +178,7 @@ void fold_chunks(Device& dev, const Cut& cut, In<T, 3> chunks, Out<T, 3> x, Take
           if (takes(t, b, u, column)) rows[c++] = &chunks(u, column, 0);
         }
         counted(t, b, c);
+        if (near && t + ahead < cut.time) expect_row<1>(&x(t + ahead, b, 0), width);
         write_row(&x(t, b, 0), width, past, [&](T* place, int64_t first, int64_t n) {
           fold_rows<kMean>(rows.data(), c, first, n, place);
         });
