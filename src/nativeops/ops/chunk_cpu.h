@@ -117,39 +117,43 @@ void unchunk_grad(Device& dev, In<T, 3> d_x, In<bool, 2> chunk_mask, Out<T, 3> d
       [=](int64_t t, int64_t b) { expect_row<0>(&d_x(t, b, 0), width); });
 }
 
-// to[j] += Σ_k rows[k][j] over C rows, in their order; without `to` before where kFirst is true.
-template <int C, bool kFirst, class T, class A>
-void add_rows(const T* const* rows, int64_t first, int64_t n, A* __restrict to) {
+// place[j] = Σ_k rows[k][j] over C rows, in their order, or its mean.
+template <bool kMean, int C, class T>
+void fold_few(const T* const* rows, int64_t first, int64_t n, T* __restrict place) {
+  using A = Accum<T>;
   const T* row[C];
   for (int k = 0; k < C; ++k) row[k] = rows[k] + first;
   for (int64_t j = 0; j < n; ++j) {
-    A sum = kFirst ? A(row[0][j]) : to[j] + A(row[0][j]);
+    A sum = A(row[0][j]);
     for (int k = 1; k < C; ++k) sum += A(row[k][j]);
-    to[j] = sum;
+    place[j] = T(kMean ? sum / A(C) : sum);
   }
 }
 
-// place[j] = 1/c · Σ_k rows[k][j] over c rows, in their order; the sum where kMean is false.
+// The same of c rows.
 template <bool kMean, class T>
 void fold_rows(const T* const* rows, int64_t c, int64_t first, int64_t n, T* __restrict place) {
   using A = Accum<T>;
-  constexpr int64_t kBlock = 256;
   if (c == 0) return void(std::fill_n(place, n, T(0.0f)));
   if (c == 1) return copy_row(place, rows[0] + first, n);
+  if (c == 2) return fold_few<kMean, 2>(rows, first, n, place);
+  if (c == 3) return fold_few<kMean, 3>(rows, first, n, place);
+  if (c == 4) return fold_few<kMean, 4>(rows, first, n, place);
+  constexpr int64_t kBlock = 256;
   alignas(64) A sum[kBlock];
-  const bool exact = (c & (c - 1)) == 0;  // then the product with 1/c is the quotient
-  const A divisor = kMean ? A(c) : A(1), factor = A(1) / divisor;
+  const A divisor = kMean ? A(c) : A(1);
   for (int64_t j0 = 0; j0 < n; j0 += kBlock) {
     const int64_t m = std::min(kBlock, n - j0), at = first + j0;
-    int64_t k = c == 2 ? 2 : 3;
-    (c == 2 ? add_rows<2, true, T, A> : add_rows<3, true, T, A>)(rows, at, m, sum);
-    for (; k + 4 <= c; k += 4) add_rows<4, false>(rows + k, at, m, sum);
-    for (; k < c; ++k) add_rows<1, false>(rows + k, at, m, sum);
-    if (exact) {
-      for (int64_t j = 0; j < m; ++j) place[j0 + j] = T(sum[j] * factor);
-    } else {
-      for (int64_t j = 0; j < m; ++j) place[j0 + j] = T(sum[j] / divisor);
+    for (int64_t j = 0; j < m; ++j) sum[j] = A(rows[0][at + j]);
+    int64_t k = 1;
+    for (; k + 2 < c; k += 3) {
+      const T *one = rows[k] + at, *two = rows[k + 1] + at, *three = rows[k + 2] + at;
+      for (int64_t j = 0; j < m; ++j) sum[j] = ((sum[j] + A(one[j])) + A(two[j])) + A(three[j]);
     }
+    for (; k < c; ++k) {
+      for (int64_t j = 0; j < m; ++j) sum[j] += A(rows[k][at + j]);
+    }
+    for (int64_t j = 0; j < m; ++j) place[j0 + j] = T(sum[j] / divisor);
   }
 }
 
