@@ -54,10 +54,10 @@ class WayBack {
     const int64_t first = part * size_, many = std::min(size_, columns_ - first);
     for (int64_t c = 0; c < many; ++c) {
       const uint32_t label = codes_.text[first + c];
-      uint64_t plus = kTop, minus = 0;
+      uint64_t stays = 0, minus = 0;
       for (int64_t w = 0; w < words_; ++w) {
         const uint64_t equal = simd::matches(&codes_.pattern[w * kBits], label);
-        same_[c * words_ + w] = now_[w].step(equal, plus >> 63, minus >> 63, plus, minus);
+        same_[c * words_ + w] = now_[w].step(equal, stays >> 63, minus >> 63, stays, minus);
         down_[c * words_ + w] = now_[w].plus;
       }
     }

@@ -47,12 +47,11 @@ class Banded {
   }
 
   void column(int64_t j, int64_t first, int64_t last) {
-    uint64_t plus = uint64_t{1} << 63,
-             minus = 0;  // above the band, too, a row grows by at most one
+    uint64_t stays = 0, minus = 0;  // above the band, too, a row grows by at most one
     for (int64_t w = first; w <= last; ++w) {
       const uint64_t equal = matches(w, text_[j]);
-      word_[w].step(equal, plus >> 63, minus >> 63, plus, minus);
-      bottom_[w] += static_cast<int64_t>(plus >> 63) - static_cast<int64_t>(minus >> 63);
+      word_[w].step(equal, stays >> 63, minus >> 63, stays, minus);
+      bottom_[w] += 1 - static_cast<int64_t>(stays >> 63) - static_cast<int64_t>(minus >> 63);
     }
   }
 

@@ -19,15 +19,13 @@ constexpr int kVectors = NATIVEOPS_LEVEL >= 2 ? 4 : 2;  // of the longest chain
 constexpr int64_t kBandRows = kVectors * kWords * kBits;
 constexpr int64_t kBlock = 64;  // steps whose matches are found ahead
 
-constexpr uint64_t kTop = uint64_t{1} << 63;
-
-// The columns of a band of the table, and how the row above it grows at each: in the highest bit,
-// where the band's own last row leaves how it grows.
+// The columns of a band of the table, and whether the row above it stays, that is, does not grow by
+// one, or shrinks at each: in the highest bit, where the band leaves the same of its own last row.
 struct Columns {
   const int32_t* number;    // of each column's label
   const int32_t* row_of;    // the row of the band's matches for such a number, or 0: none
   const uint64_t* matches;  // the words of a chain for each such row
-  uint64_t *plus, *minus;
+  uint64_t *stays, *minus;
   int64_t count;
 };
 
@@ -104,20 +102,21 @@ class Chain {
   template <bool kAll>
   [[gnu::always_inline]] void step(const Columns& columns, int64_t t, const Words* equal) {
     const bool inside = kAll || t < columns.count;
-    const Words first_plus = simd::words(inside ? columns.plus[t] : 0);
+    const Words first_stays = simd::words(inside ? columns.stays[t] : 0);
     const Words first_minus = simd::words(inside ? columns.minus[t] : 0);
     simd::unroll<kChain>([&](auto i) __attribute__((always_inline)) {
       constexpr int v = kChain - 1 - i;  // from the end: a vector wants what the one before it had
-      const Words plus = simd::from_below(plus_[v], v > 0 ? plus_[v > 0 ? v - 1 : 0] : first_plus);
+      const Words stays =
+          simd::from_below(stays_[v], v > 0 ? stays_[v > 0 ? v - 1 : 0] : first_stays);
       const Words minus =
           simd::from_below(minus_[v], v > 0 ? minus_[v > 0 ? v - 1 : 0] : first_minus);
       const Rows<Words> before = rows_[v];
-      rows_[v].step(equal[v], plus >> 63, minus >> 63, plus_[v], minus_[v]);
+      rows_[v].step(equal[v], stays >> 63, minus >> 63, stays_[v], minus_[v]);
       if constexpr (!kAll) hold(before, t - v * kWords, columns.count, rows_[v]);
     });
     const int64_t out = t - (kLength - 1);
     if (kAll || (out >= 0 && out < columns.count)) {
-      columns.plus[out] = plus_[kChain - 1][kWords - 1];
+      columns.stays[out] = stays_[kChain - 1][kWords - 1];
       columns.minus[out] = minus_[kChain - 1][kWords - 1];
     }
   }
@@ -132,7 +131,7 @@ class Chain {
   }
 
   Rows<Words> rows_[kChain];
-  Words plus_[kChain] = {}, minus_[kChain] = {};
+  Words stays_[kChain] = {}, minus_[kChain] = {};
 };
 
 // A pair, in bands of the longest chain. The tiles of bands and columns may be computed by several
@@ -145,7 +144,7 @@ class LongPair {
         columns_(text.n),
         pattern_(pattern.n),
         text_(text.n),
-        above_plus_(text.n, kTop),
+        above_stays_(text.n, 0),
         above_minus_(text.n, 0),
         plus_(bands() * kVectors * kWords, ~uint64_t{0}),
         minus_(plus_.size(), 0),
@@ -193,8 +192,8 @@ class LongPair {
   void tile(int64_t b, int64_t first, int64_t count, bool last) {
     Band& band = band_[b];
     if (first == 0) prepare(b);
-    const Columns columns{text_.data() + first,       band.row_of.data(),          band.matches,
-                          above_plus_.data() + first, above_minus_.data() + first, count};
+    const Columns columns{text_.data() + first,        band.row_of.data(),          band.matches,
+                          above_stays_.data() + first, above_minus_.data() + first, count};
     uint64_t* plus = &plus_[b * kVectors * kWords];
     uint64_t* minus = &minus_[b * kVectors * kWords];
     const int64_t many = vectors(b);
@@ -226,7 +225,7 @@ class LongPair {
 
   int64_t rows_, columns_, numbers_;
   std::vector<int32_t> pattern_, text_;
-  std::vector<uint64_t> above_plus_, above_minus_, plus_, minus_;
+  std::vector<uint64_t> above_stays_, above_minus_, plus_, minus_;
   std::vector<Band> band_;
 };
 

@@ -60,10 +60,10 @@ struct Lanes {
   // first row the distance grows by one.
   template <int kStride = kWords>
   [[gnu::always_inline]] void step(const uint64_t* equal) {
-    Words plus = simd::words(1), minus = Words{};
+    Words stays{}, minus{};
     simd::unroll<kHeight>([&](auto w) __attribute__((always_inline)) {
-      rows[w].step(simd::load_words(equal + w * kStride), plus, minus, plus, minus);
-      if (w + 1 < kHeight) plus = plus >> 63, minus = minus >> 63;
+      rows[w].step(simd::load_words(equal + w * kStride), stays, minus, stays, minus);
+      if (w + 1 < kHeight) stays = stays >> 63, minus = minus >> 63;
     });
   }
   void store(uint64_t* plus, uint64_t* minus) const {

@@ -11,25 +11,27 @@ constexpr int64_t kBits = 64;  // rows of the table in a word
 inline int64_t words_for(int64_t rows) { return (rows + kBits - 1) / kBits; }
 
 // 64 rows of one column of the table D, as differences down the column: bit i of `plus` and `minus`
-// says that D[i, j] - D[i-1, j] is 1 or -1. Myers 1999 in the form of Hyyrö 2003, figure 5.
+// says that D[i, j] - D[i-1, j] is 1 or -1. Myers 1999 in the form of Hyyrö 2003, figure 5, but
+// that of the differences along a row the rows that do not grow are kept instead of those that do:
+// then the row above the first one, which always grows, needs no instruction.
 template <class V>
 struct Rows {
   V plus, minus;
 
-  // To the next column. `equal`: which of these rows' labels is that of the column. In `in_plus`
-  // and `in_minus`, 0 or 1: how the row above grew. In the highest bits of `out_plus` and
-  // `out_minus`: how the last row did. Returns which distances are those of the row above in the
-  // column before.
-  [[gnu::always_inline]] V step(V equal, V in_plus, V in_minus, V& out_plus, V& out_minus) {
+  // To the next column. `equal`: which of these rows' labels is that of the column. In `in_stays`
+  // and `in_minus`, 0 or 1: whether the row above did not grow by one, and whether it shrank. In
+  // the highest bits of `out_stays` and `out_minus`: the same of the last row. Returns which
+  // distances are those of the row above in the column before.
+  [[gnu::always_inline]] V step(V equal, V in_stays, V in_minus, V& out_stays, V& out_minus) {
     const V vertical = equal | minus;
     equal |= in_minus;
     const V zero = simd::xor_or((equal & plus) + plus, plus, equal);
-    out_plus = simd::or_nor(minus, zero, plus);
+    out_stays = simd::or_and_not(zero, plus, minus);
     out_minus = plus & zero;
-    const V right_plus = (out_plus + out_plus) | in_plus;
+    const V right_stays = (out_stays + out_stays) | in_stays;
     const V right_minus = (out_minus + out_minus) | in_minus;
-    plus = simd::or_nor(right_minus, vertical, right_plus);
-    minus = right_plus & vertical;
+    plus = simd::and_not_or(right_stays, vertical, right_minus);
+    minus = vertical & ~right_stays;
     return zero | vertical;
   }
 };

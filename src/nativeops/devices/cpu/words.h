@@ -19,9 +19,11 @@ inline Words load_words(const uint64_t* from) {
 }
 inline void store_words(uint64_t* to, Words a) { memcpy(to, &a, sizeof a); }
 
-// (a ^ b) | c, and a | ~(b | c): one instruction each where there is one of three operands.
+// (a ^ b) | c, (a | b) & ~c and (a & ~b) | c: one instruction each where there is one of three
+// operands.
 inline uint64_t xor_or(uint64_t a, uint64_t b, uint64_t c) { return (a ^ b) | c; }
-inline uint64_t or_nor(uint64_t a, uint64_t b, uint64_t c) { return a | ~(b | c); }
+inline uint64_t or_and_not(uint64_t a, uint64_t b, uint64_t c) { return (a | b) & ~c; }
+inline uint64_t and_not_or(uint64_t a, uint64_t b, uint64_t c) { return (a & ~b) | c; }
 
 #if NATIVEOPS_LEVEL >= 2
 
@@ -30,8 +32,11 @@ inline Words from_raw(__m512i a) { return reinterpret_cast<Words>(a); }
 inline Words xor_or(Words a, Words b, Words c) {
   return from_raw(_mm512_ternarylogic_epi64(raw(a), raw(b), raw(c), 0xbe));
 }
-inline Words or_nor(Words a, Words b, Words c) {
-  return from_raw(_mm512_ternarylogic_epi64(raw(a), raw(b), raw(c), 0xf1));
+inline Words or_and_not(Words a, Words b, Words c) {
+  return from_raw(_mm512_ternarylogic_epi64(raw(a), raw(b), raw(c), 0x54));
+}
+inline Words and_not_or(Words a, Words b, Words c) {
+  return from_raw(_mm512_ternarylogic_epi64(raw(a), raw(b), raw(c), 0xba));
 }
 
 // Every word from its neighbour below; the lowest from the highest of `in`.
@@ -70,7 +75,8 @@ inline uint64_t matches(const uint32_t* from, uint32_t code) {
 inline __m256i raw(Words a) { return reinterpret_cast<__m256i>(a); }
 inline Words from_raw(__m256i a) { return reinterpret_cast<Words>(a); }
 inline Words xor_or(Words a, Words b, Words c) { return (a ^ b) | c; }
-inline Words or_nor(Words a, Words b, Words c) { return a | ~(b | c); }
+inline Words or_and_not(Words a, Words b, Words c) { return (a | b) & ~c; }
+inline Words and_not_or(Words a, Words b, Words c) { return (a & ~b) | c; }
 inline Words from_below(Words a, Words in) {
   const __m256i turned = _mm256_permute4x64_epi64(raw(a), 0x93);
   return from_raw(_mm256_blend_epi32(turned, _mm256_permute4x64_epi64(raw(in), 0x93), 0x03));
