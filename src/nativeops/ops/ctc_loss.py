@@ -98,7 +98,8 @@ def ctc_losses_grad(
         log_sums: ``log Σ_c exp(logits)``; zeros with ``normalized`` and beyond a length. This and
             the next three are doubles, each as the sum of three floats.
         alphas: ``log alpha`` before each 16th frame, relative to its largest state.
-        betas: ``log beta`` after each 16 frames or the last, likewise.
+        betas: ``log beta`` after each 16 frames or the last, likewise. On the CPU they may be NaN:
+            `ctc_losses` leaves them to this op where it has 32 sequences or more.
         scores: ``-loss`` of each sequence.
         d_loss: The gradient that arrives at the losses.
         input_lengths: The number of frames of each sequence; all if left away.

@@ -139,7 +139,59 @@ def test_any_strides_give_the_same_bits(dtype: str, level: str) -> None:
         assert np.array_equal(loss_and_gradient(x, wide)[1], expected[1])
 
 
-@pytest.mark.parametrize("batch", [1, 2, 5])
+@LEVELS
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("float64", 1e-13)])
+@pytest.mark.parametrize("label_loop", [True, False])
+def test_many_sequences_equal_the_same_in_parts(
+    label_loop: bool, dtype: str, tolerance: float, level: str
+) -> None:
+    batch, steps = 37, 50  # the gradient of so many takes each from its end to its start
+    random = np.random.default_rng(7)
+    x, targets = normal(steps, batch, 9, dtype=dtype), labels(batch, 20, classes=9)
+    frames, counts = random.integers(0, steps + 1, batch), random.integers(0, 21, batch)
+    frames[:6], counts[:6] = [0, 16, 17, 32, 50, 49], [0, 3, 1, 20, 0, 7]
+    targets[7], frames[7], counts[7] = 1, 20, 20  # impossible with a label loop
+    x[11, 9, 3] = np.nan
+    frames[9] = 30
+    parts = [slice(0, 5), slice(5, 30), slice(30, batch)]
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, targets, frames, counts, label_loop=label_loop)
+        some = [
+            loss_and_gradient(
+                x[:, part], targets[part], frames[part], counts[part], label_loop=label_loop
+            )
+            for part in parts
+        ]
+    assert np.array_equal(loss, np.concatenate([each for each, _ in some]), equal_nan=True)
+    assert np.isinf(loss[7]) == label_loop
+    assert np.isnan(gradient).any((0, 2)).tolist() == [b == 9 for b in range(batch)]
+    expected = np.concatenate([slope for _, slope in some], 1)
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=tolerance)
+
+
+def test_gradient_of_some_of_many_sequences_is_that_of_all() -> None:
+    torch = pytest.importorskip("torch")
+    x, targets = torch.from_numpy(normal(50, 40, 9, dtype="float32")), labels(40, 20, classes=9)
+    frames = torch.from_numpy(np.random.default_rng(5).integers(0, 51, 40).astype(np.int32))
+    counts = torch.full((40,), 7, dtype=torch.int32)
+    given = x, torch.from_numpy(targets), frames, counts
+    every_result = 0b11111
+    loss, *kept = torch.ops.nativeops.ctc_losses(*given, 0, False, True, False, every_result)
+
+    def gradient(part: slice) -> Any:
+        some = [tensor[:, part] for tensor in kept[:3]]
+        return torch.ops.nativeops.ctc_losses_grad(
+            x[:, part], given[1][part], *some, kept[3][part], torch.ones_like(loss[part]),
+            frames[part], counts[part], 0, False, True,
+        )  # fmt: skip
+
+    whole = gradient(slice(None))
+    assert not whole.isnan().any()
+    for part in (slice(0, 5), slice(5, 36), slice(36, 40)):
+        assert torch.equal(gradient(part), whole[:, part])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 35])
 def test_any_number_of_threads_gives_the_same_bits(batch: int) -> None:
     x, targets = normal(300, batch, 90, dtype="float32"), labels(batch, 40, classes=90)
     expected = loss_and_gradient(x, targets)

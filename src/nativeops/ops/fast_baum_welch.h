@@ -15,8 +15,11 @@ struct WritePosteriors {
 
   KERNEL void fill(Team team, int64_t t, int64_t b, A value) const {
     T* const row = out + places.of(t, b, 0);
-    const int64_t one = places.one;
-    team.each(0, classes, [=](int64_t c) { row[c * one] = T(value); });
+    const int64_t n = classes, one = places.one;
+    const auto put = [=](int64_t step) {
+      team.each(0, n, [=](int64_t c) { row[c * step] = T(value); });
+    };
+    one == 1 ? put(1) : put(one);  // known to be 1, it makes vectors
     team.sync();
   }
   KERNEL void operator()(Team team, int64_t t, int64_t b, const Graph<A>& g, Scaled<A> all) const {

@@ -29,7 +29,9 @@ class CtcGradient {
     std::fill(of_class_.data(), of_class_.data() + problem.classes(), A(0));
   }
 
-  // A block of a sequence; take(states, first, last) fetches the weights at both of its ends.
+  // A block of a sequence; take(states, before, later) fetches the weights at both of its ends. In
+  // `later` are those before the first frame of the block that was last done: those behind this
+  // one, if it comes before that one.
   template <class Take>
   void begin(int64_t b, int64_t block, double score, A d_loss, Take take) {
     b_ = b, first_ = block * kBlock, d_loss_ = d_loss;
