@@ -99,7 +99,7 @@ def ctc_losses_grad(
             the next three are doubles, each as the sum of three floats.
         alphas: ``log alpha`` before each 16th frame, relative to its largest state.
         betas: ``log beta`` after each 16 frames or the last, likewise. On the CPU they may be NaN:
-            `ctc_losses` leaves them to this op where it has 32 sequences or more.
+            `ctc_losses` leaves them to this op where it has 32 sequences or more, of 1024 frames.
         scores: ``-loss`` of each sequence.
         d_loss: The gradient that arrives at the losses.
         input_lengths: The number of frames of each sequence; all if left away.

@@ -11,9 +11,13 @@
 
 namespace nativeops::tuned {
 
-// From so many sequences on, threads have enough of them to share; results do not depend on how
-// many threads there are.
-constexpr int64_t kManySequences = 32;
+// Whether threads have enough sequences to share; results do not depend on how many threads there
+// are.
+template <class T, class I>
+bool are_many(const ctc::Problem<T, I>& problem) {
+  const int64_t steps = problem.logits.size(0), batch = problem.logits.size(1);
+  return batch >= 32 && steps * batch >= 1024;
+}
 
 template <class T, class I>
 void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> input_lengths,
@@ -28,7 +32,7 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
   const int64_t batch = logits.size(1);
   const int64_t work = logits.size(0) * batch * (targets.size(1) + 16);
   // From both ends, if the gradient needs the way back; else it is told by NaN that nobody went it.
-  const int64_t ways = alphas && batch < kManySequences ? 2 : 1;
+  const int64_t ways = alphas && !are_many(problem) ? 2 : 1;
   if (betas && ways == 1) {
     for_each(dev, betas, [=](int64_t k, int64_t b, int64_t s, int64_t part) {
       betas(k, b, s, part) = not_a_number<float>();
@@ -60,7 +64,7 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
 template <class T, class I>
 bool walks_back(const ctc::Problem<T, I>& problem, In<float, 4> betas, In<float, 2> scores) {
   const int64_t batch = problem.logits.size(1);
-  bool found = batch >= kManySequences;
+  bool found = are_many(problem);
   for (int64_t b = 0; b < batch && !found; ++b) {
     if (problem.frames(b) == 0 || !is_finite(ctc::get(scores, b))) continue;
     found = betas(0, b, 0, 0) != betas(0, b, 0, 0);

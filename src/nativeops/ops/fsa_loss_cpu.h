@@ -19,11 +19,11 @@ void fsa_loss_grad(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> 
                    In<int32_t, 2> start_end_states, In<T, 1> d_out, In<int32_t, 1> lengths,
                    In<int32_t, 2> end_states, In<T, 1> end_weights, Out<T, 3> d_logits,
                    Out<T, 1> d_weights, Out<T, 1> d_end_weights, bool normalized) {
-  // Only VectorPasses tells the paths through each arc, which d_weights are made of.
-  const auto run = d_weights ? nativeops::fsa_loss_grad<T, VectorPasses<T>>
-                             : nativeops::fsa_loss_grad<T, BandPasses<T>>;
-  run(dev, logits, edges, weights, start_end_states, d_out, lengths, end_states, end_weights,
-      d_logits, d_weights, d_end_weights, normalized);
+  // VectorPasses also without d_weights, since only they tell the paths through each arc, and the
+  // bits of d_logits must not depend on what else is wanted.
+  nativeops::fsa_loss_grad<T, VectorPasses<T>>(dev, logits, edges, weights, start_end_states, d_out,
+                                               lengths, end_states, end_weights, d_logits,
+                                               d_weights, d_end_weights, normalized);
 }
 
 }  // namespace nativeops::tuned
