@@ -59,7 +59,7 @@ def torch_case(t: int, b: int, c: int, s: int, dtype: str, blank: int = 0):
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-5), ("float64", 1e-11)])
 @pytest.mark.parametrize(
-    "size", [(40, 7, 12, 9), (130, 3, 70, 40), (33, 5, 3, 15), (210, 40, 20, 25)], ids=str
+    "size", [(40, 7, 12, 9), (130, 3, 70, 40), (33, 5, 3, 15), (52, 40, 12, 9)], ids=str
 )
 def test_equals_torch_with_its_gradient(size, dtype, tolerance, reduction, level) -> None:
     torch = pytest.importorskip("torch")
