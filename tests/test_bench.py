@@ -123,11 +123,12 @@ def test_a_sample_waits_for_threads_that_others_left_running() -> None:
     ended: list[float] = []
 
     def spin() -> None:
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 500_000)  # does not hold the interpreter's lock
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)  # does not hold the interpreter's lock
         ended.append(time.perf_counter())
 
     thread = threading.Thread(target=spin)
     thread.start()
+    time.sleep(0.05)  # so that it has the interpreter's lock behind it
     settle(longest=0.0)
     assert not ended
     settle(longest=60.0)
