@@ -92,17 +92,19 @@ struct Passes {
     team.sync();
   }
 
-  // next[s] = Σ before[from] · emission · weight over all arcs that lead to s
-  KERNEL void forward(Team team, int64_t t, int64_t b, Row<A> before, Row<A> next) const {
-    emit(team, t, b);
+  // Σ before[from] · emission · weight over all arcs that lead to s
+  KERNEL Scaled<A> arriving(int64_t s, Row<A> before) const {
     const Row<A> emitted = graph.row(kEmitted), weight = graph.row(kInWeight);
     const int32_t *const begin = graph.list(kInBegin), *const from = graph.list(kInFrom);
     const int32_t* const slot = graph.list(kInSlot);
-    team.each(0, graph.states(), [=](int64_t s) {
-      next.set(s, scaled_sum<A>(begin[s], begin[s + 1], [=](int64_t i) {
-                 return before[from[i]] * emitted[slot[i]] * weight[i];
-               }));
-    });
+    return scaled_sum<A>(begin[s], begin[s + 1],
+                         [=](int64_t i) { return before[from[i]] * emitted[slot[i]] * weight[i]; });
+  }
+  // next[s] = that
+  KERNEL void forward(Team team, int64_t t, int64_t b, Row<A> before, Row<A> next) const {
+    emit(team, t, b);
+    const Passes self = *this;
+    team.each(0, graph.states(), [=](int64_t s) { next.set(s, self.arriving(s, before)); });
     team.sync();
   }
 
@@ -190,16 +192,20 @@ struct Passes {
     }
   }
 
+  // beta[to] · emission · weight of an arc, by the state that it leaves
+  KERNEL Scaled<A> leaving(int64_t i, Row<A> beta) const {
+    const int32_t to = graph.list(kOutTo)[i], slot = graph.list(kOutSlot)[i];
+    return beta[to] * graph.row(kEmitted)[slot] * graph.row(kOutWeight)[i];
+  }
   // next[s] = Σ beta[to] · emission · weight over all arcs that leave s, and what kGamma and kSum
   // are to have.
   KERNEL void step_back(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
     emit(team, t, b);
     const Row<A> alpha = history.in_part(t, graph.base), gamma = graph.row(kGamma);
-    const Row<A> emitted = graph.row(kEmitted), weight = graph.row(kOutWeight);
-    const int32_t *const begin = graph.list(kOutBegin), *const to = graph.list(kOutTo);
-    const int32_t *const slot = graph.list(kOutSlot), *const place = graph.list(kOutPlace);
+    const int32_t *const begin = graph.list(kOutBegin), *const place = graph.list(kOutPlace);
+    const Passes self = *this;
     team.each(0, graph.states(), [=](int64_t s) {
-      const auto arc = [=](int64_t i) { return beta[to[i]] * emitted[slot[i]] * weight[i]; };
+      const auto arc = [=](int64_t i) { return self.leaving(i, beta); };
       const Scaled<A> own = alpha[s];
       next.set(s, scaled_sum<A>(begin[s], begin[s + 1], arc));
       for (int32_t i = begin[s]; i < begin[s + 1]; ++i) gamma.set(place[i], own * arc(i));

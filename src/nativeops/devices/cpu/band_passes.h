@@ -142,14 +142,7 @@ struct BandPasses : Passes<T> {
     by_diagonals(-1, diagonals.in, [=](int32_t s, Scaled<A> sum) __attribute__((always_inline)) {
       next.set(s, normalised(sum * emitted[said[s]]));
     });
-    const int32_t *const begin = graph.list(kInBegin), *const from = graph.list(kInFrom);
-    const int32_t* const slot = graph.list(kInSlot);
-    const Row<A> weight = graph.row(kInWeight);
-    for (const int32_t s : diagonals.odd_in) {
-      next.set(s, scaled_sum<A>(begin[s], begin[s + 1], [=](int64_t i) {
-                 return before[from[i]] * emitted[slot[i]] * weight[i];
-               }));
-    }
+    for (const int32_t s : diagonals.odd_in) next.set(s, this->arriving(s, before));
   }
 
   void step_back(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
@@ -162,13 +155,10 @@ struct BandPasses : Passes<T> {
     by_diagonals(1, diagonals.out, [=](int32_t s, Scaled<A> sum) __attribute__((always_inline)) {
       next.set(s, normalised(sum));
     });
-    const int32_t *const begin = graph.list(kOutBegin), *const to = graph.list(kOutTo);
-    const int32_t* const slot = graph.list(kOutSlot);
-    const Row<A> weight = graph.row(kOutWeight);
+    const int32_t* const begin = graph.list(kOutBegin);
     for (const int32_t s : diagonals.odd_out) {
-      next.set(s, scaled_sum<A>(begin[s], begin[s + 1], [=](int64_t i) {
-                 return beta[to[i]] * emitted[slot[i]] * weight[i];
-               }));
+      next.set(s, scaled_sum<A>(begin[s], begin[s + 1],
+                                [=](int64_t i) { return this->leaving(i, beta); }));
     }
     pass_through(t, beta);
     slots->sums(slots->items.row(), graph.row(kSum));
