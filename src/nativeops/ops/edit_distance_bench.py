@@ -105,11 +105,11 @@ def _tensorflow(a: Any, b: Any) -> Any:
     return tf.edit_distance(first, second, normalize=False)
 
 
-def _rapidfuzz_all(first: list[str], second: list[str]) -> Any:
+def _rapidfuzz_all(first: list[str], second: list[str], workers: int) -> Any:
     from rapidfuzz import process
     from rapidfuzz.distance import Levenshtein
 
-    return process.cdist(first, second, scorer=Levenshtein.distance, workers=WORKERS)
+    return process.cdist(first, second, scorer=Levenshtein.distance, workers=workers)
 
 
 def _alike(random: np.random.Generator, batch: int, length: int) -> tuple[NdArray, ...]:
@@ -190,7 +190,12 @@ LIMITED = Bench(
 ALL_PAIRS = Bench(
     "all pairs",
     "the distances of all pairs of two sets",
-    sizes=[{"n": 1024, "m": 1024, "length": 50}, {"n": 200, "m": 200, "length": 200}],
+    sizes=[
+        {"n": 1024, "m": 1024, "length": 50},
+        {"n": 200, "m": 200, "length": 200},
+        {"n": 1, "m": 20_000, "length": 50},
+        {"n": 8, "m": 20_000, "length": 50},
+    ],
     inputs=two_sets,
     expected=all_distances,
     work=lambda n, m, length: n * m * length**2,
@@ -199,7 +204,8 @@ ALL_PAIRS = Bench(
     seconds=20,
     rivals=[
         numpy_rival(nativeops.pairwise_edit_distance, OURS, name="ours, NumPy"),
-        of_strings("rapidfuzz", "cdist, 2 workers", _rapidfuzz_all),
+        of_strings("rapidfuzz", "cdist, 2 workers", partial(_rapidfuzz_all, workers=WORKERS)),
+        of_strings("rapidfuzz", "cdist, 1 worker", partial(_rapidfuzz_all, workers=1)),
     ],
 )
 

@@ -53,6 +53,14 @@ void run_pairs(Device& dev, int64_t items, int64_t limit, int64_t alike, Pairs&&
   });
 }
 
+// What a pair costs if all are short and as large as each other, else 0.
+template <class I>
+int64_t cycles_of_each(const Sets<I>& of, int64_t limit) {
+  const int64_t n = of.a.size(1), m = of.b.size(1), rows = std::min(n, m);
+  const bool alike = !of.a_len && !of.b_len && limit < 0 && rows <= kShort;
+  return alike ? cycles_of(rows, std::max(n, m)) : 0;
+}
+
 // put(item, distance) for the pairs of a batch.
 template <class I, class F>
 void run_batch(Device& dev, const Sets<I>& of, int64_t limit, F&& put) {
@@ -60,10 +68,7 @@ void run_batch(Device& dev, const Sets<I>& of, int64_t limit, F&& put) {
   auto pair = [&](int64_t i) {
     return oriented(sequence(at(of.a, i), of.n(i)), sequence(at(of.b, i), of.m(i)), i);
   };
-  const int64_t n = of.a.size(1), m = of.b.size(1), rows = std::min(n, m);
-  const bool simple = !of.a_len && !of.b_len && limit < 0 && rows <= kShort;
-  const int64_t alike = simple ? cycles_of(rows, std::max(n, m)) : 0;
-  run_pairs<I>(dev, of.a.size(0), limit, alike, pair, put);
+  run_pairs<I>(dev, of.a.size(0), limit, cycles_of_each(of, limit), pair, put);
 }
 
 // All sequences of one set, and how many labels and words they have.
@@ -97,7 +102,7 @@ void normalized_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1
 }
 
 // Short patterns are all in vectors at once; the set with fewer words for the other's labels has
-// them. Long ones go pair by pair.
+// them. Long ones go pair by pair, and so do sequences that would not fill a vector.
 template <class I>
 void pairwise_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len,
                             In<int32_t, 1> b_len, Out<int32_t, 2> out, int64_t max_distance) {
@@ -107,23 +112,25 @@ void pairwise_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> 
   for (int64_t i = 0; i < a.size(0); ++i) first.add(edits::sequence(at(a, i), of.n(i)));
   for (int64_t j = 0; j < b.size(0); ++j) second.add(edits::sequence(at(b, j), of.m(j)));
   if (first.sequences.empty() || second.sequences.empty()) return;
-  const bool few = first.longest <= edits::kShort, other = second.longest <= edits::kShort;
-  if (few && (!other || first.words * second.labels <= second.words * first.labels)) {
-    edits::run_all(dev, first.sequences, second.sequences, [&](int64_t i, int64_t j, int64_t d) {
-      out(i, j) = edits::capped(d, max_distance);
-    });
-  } else if (other) {
-    edits::run_all(dev, second.sequences, first.sequences, [&](int64_t j, int64_t i, int64_t d) {
-      out(i, j) = edits::capped(d, max_distance);
-    });
+  const bool fill = std::min(a.size(0), b.size(0)) >= simd::kWords;
+  const bool rows = fill && first.longest <= edits::kShort;
+  const bool columns = fill && second.longest <= edits::kShort;
+  const int32_t most = edits::capped(INT32_MAX, max_distance);
+  if (rows && (!columns || first.words * second.labels <= second.words * first.labels)) {
+    edits::run_all(dev, first.sequences, second.sequences, most, out);
+  } else if (columns) {
+    edits::run_all(dev, second.sequences, first.sequences, most, transpose(out));
   } else {
-    for (int64_t i = 0; i < a.size(0); ++i) {
-      auto pair = [&](int64_t j) {
-        return edits::oriented(first.sequences[i], second.sequences[j], j);
-      };
-      edits::run_pairs<I>(dev, b.size(0), max_distance, 0, pair,
-                          [&](int64_t j, int32_t d) { out(i, j) = d; });
-    }
+    const int64_t alike = edits::cycles_of_each(of, max_distance);
+    auto run = [&](const auto& one, const auto& others, View<int32_t, 2> to) {
+      for (int64_t i = 0; i < to.size(0); ++i) {
+        auto pair = [&](int64_t j) { return edits::oriented(one[i], others[j], j); };
+        auto put = [&](int64_t j, int32_t d) { to(i, j) = d; };
+        edits::run_pairs<I>(dev, to.size(1), max_distance, alike, pair, put);
+      }
+    };
+    a.size(0) <= b.size(0) ? run(first.sequences, second.sequences, out)
+                           : run(second.sequences, first.sequences, transpose(out));
   }
 }
 

@@ -164,10 +164,25 @@ def test_is_a_metric(level: str) -> None:
     assert (d >= abs(n[:, None] - n)).all()
 
 
+# Too few to fill a vector, one vector of them, more, and more texts than a task has; patterns of one
+# to four words and of more.
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize(
     ("n", "m", "ta", "tb", "kinds"),
-    [(40, 33, 50, 60, 30), (9, 5, 130, 70, 70_000), (5, 3, 190, 300, 4), (3, 4, 300, 280, 9)],
+    [
+        (40, 33, 50, 60, 30),
+        (9, 5, 130, 70, 70_000),
+        (5, 3, 190, 300, 4),
+        (3, 4, 300, 280, 9),
+        (1, 40, 50, 60, 30),
+        (40, 1, 60, 50, 30),
+        (9, 12, 64, 20, 2),
+        (150, 70, 40, 64, 300),
+        (70, 300, 60, 9, 30),
+        (12, 100, 130, 120, 5),
+        (33, 20, 150, 190, 5),
+        (20, 40, 256, 250, 30),
+    ],
 )
 def test_all_pairs_agree_with_rapidfuzz(level, n, m, ta, tb, kinds) -> None:
     random = np.random.default_rng(n)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nativeops/devices/cpu/edit_lanes.h"
+#include "nativeops/devices/cpu/transpose.h"
 
 namespace nativeops::tuned::edits {
 
@@ -58,8 +59,8 @@ class PatternBlock {
     });
   }
 
-  // distances[k·stride] for one text.
-  void run(const int32_t* text, int64_t n, int64_t stride, int32_t* distances) const {
+  // The distance of each pattern to one text.
+  void run(const int32_t* text, int64_t n, int32_t* distances) const {
     Lanes<kHeight> lanes[kWide];
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t* row = matches_ + row_of_[text[j]] * kRow;
@@ -73,9 +74,7 @@ class PatternBlock {
         const Words mask = simd::load_words(masks_ + w * kPatterns + v * kWords);
         sum += sum_down(lanes[v].rows[w].plus, lanes[v].rows[w].minus, mask);
       });
-      for (int k = 0; k < kWords; ++k) {
-        distances[(v * kWords + k) * stride] = static_cast<int32_t>(sum[k]);
-      }
+      simd::store_narrow(distances + v * kWords, sum);
     });
   }
 
@@ -104,44 +103,61 @@ struct Tag {
   using type = T;
 };
 
-// put(pattern, text, distance) for some patterns and texts. The distances of several texts are put
-// one beside the other: in a table whose rows are the patterns' they share a cache line.
-template <class F>
-void run_block(const Numbered& patterns, const int64_t* order, int count, int32_t numbers,
-               const Numbered& texts, int64_t first, int64_t last, F&& put) {
-  auto run = [&](const auto& block, const int64_t* own, int many) {
-    constexpr int64_t kTexts = 16;
-    int32_t distances[4 * kWords * kTexts];
-    for (int64_t t = first; t < last; t += kTexts) {
-      const int64_t end = std::min(last, t + kTexts);
-      for (int64_t i = t; i < end; ++i) {
-        block.run(texts[i], texts.length[i], kTexts, distances + (i - t));
-      }
-      for (int k = 0; k < many; ++k) {
-        for (int64_t i = t; i < end; ++i) put(own[k], i, distances[k * kTexts + i - t]);
+// As many vectors of patterns as have their differences in half of the registers.
+template <int kHeight>
+using Widest = PatternBlock<kHeight, std::max(1, (simd::kVectorBytes / 8) / kHeight)>;
+
+// Distances of patterns, kFrom apart, to some texts: from a row for each text to one for each
+// pattern, of which a vector writes a part.
+template <int64_t kFrom>
+void put(const int32_t* distances, int64_t texts, const int64_t* order, int patterns, int64_t first,
+         int32_t most, View<int32_t, 2> to) {
+  constexpr int kSide = simd::kLanes<int32_t>;
+  const auto all = simd::broadcast(most).raw;
+  for (int k = 0; k < patterns; k += kSide) {
+    simd::Vec<int32_t> square[kSide];
+    for (int i = 0; i < kSide; ++i) memcpy(&square[i], distances + i * kFrom + k, sizeof *square);
+    simd::transpose(square);
+    for (int i = 0; i < std::min(kSide, patterns - k); ++i) {
+      const auto row = square[i].raw < all ? square[i].raw : all;
+      int32_t* out = &to(order[k + i], first);
+      if (to.stride(1) == 1 && texts == kSide) {
+        memcpy(out, &row, sizeof row);
+      } else {
+        for (int64_t j = 0; j < texts; ++j) out[j * to.stride(1)] = row[j];
       }
     }
-  };
-  int64_t height = 1;
-  for (int k = 0; k < count; ++k) height = std::max(height, words_for(patterns.length[order[k]]));
-  auto in_parts = [&](auto of) {
-    using Block = decltype(of);
-    for (int k = 0; k < count; k += Block::type::kPatterns) {
-      const int part = std::min<int>(Block::type::kPatterns, count - k);
-      run(typename Block::type(patterns, order + k, part, numbers), order + k, part);
-    }
-  };
-  if (height == 1) return in_parts(Tag<PatternBlock<1, 4>>{});
-  if (height == 2) return in_parts(Tag<PatternBlock<2, 2>>{});
-  if (height == 3) return in_parts(Tag<PatternBlock<3, 1>>{});
-  in_parts(Tag<PatternBlock<4, 1>>{});
+  }
 }
 
-// put(pattern, text, distance) for all pairs; no pattern has more than kShort labels.
-template <class I, class F>
+// to(pattern, text), but `most` if it is more, for patterns order[0], ... and texts `first` to
+// `last`.
+template <class Block>
+void run_blocks(const Numbered& patterns, const int64_t* order, int count, int32_t numbers,
+                const Numbered& texts, int64_t first, int64_t last, int32_t most,
+                View<int32_t, 2> to) {
+  constexpr int64_t kTexts = simd::kLanes<int32_t>;
+  constexpr int64_t kRow = std::max<int64_t>(Block::kPatterns, kTexts);
+  alignas(64) int32_t distances[kTexts * kRow] = {};
+  for (int k = 0; k < count; k += Block::kPatterns) {
+    const int part = std::min(Block::kPatterns, count - k);
+    const Block block(patterns, order + k, part, numbers);
+    for (int64_t t = first; t < last; t += kTexts) {
+      const int64_t some = std::min(last - t, kTexts);
+      for (int64_t i = 0; i < some; ++i) {
+        block.run(texts[t + i], texts.length[t + i], distances + i * kRow);
+      }
+      put<kRow>(distances, some, order + k, part, t, most, to);
+    }
+  }
+}
+
+// to(pattern, text), but `most` if it is more, for all pairs; no pattern has more than kShort
+// labels.
+template <class I>
 void run_all(Device& dev, const std::vector<Sequence<I>>& patterns,
-             const std::vector<Sequence<I>>& texts, F&& put) {
-  constexpr int64_t kPart = 4 * kWords, kTexts = 128;
+             const std::vector<Sequence<I>>& texts, int32_t most, View<int32_t, 2> to) {
+  constexpr int64_t kPart = Widest<1>::kPatterns, kTasks = 32, kFewest = 128;
   Range<I> range;
   int64_t labels = 0;
   for (const auto& p : patterns) range.add(p), labels += p.n;
@@ -153,11 +169,29 @@ void run_all(Device& dev, const std::vector<Sequence<I>>& patterns,
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return rows.length[a] < rows.length[b]; });
   const int64_t parts = (rows.count() + kPart - 1) / kPart;
-  const int64_t slices = (columns.count() + kTexts - 1) / kTexts;
+  // Each task makes the tables of its patterns, so it needs many texts.
+  const int64_t some = std::max(kFewest, columns.count() * parts / kTasks);
+  const int64_t slices = (columns.count() + some - 1) / some;
   dev.parallel(parts * slices, [&](int64_t task) {
-    const int64_t part = task / slices * kPart, slice = task % slices * kTexts;
-    run_block(rows, order.data() + part, static_cast<int>(std::min(kPart, rows.count() - part)),
-              alphabet.count() + 1, columns, slice, std::min(columns.count(), slice + kTexts), put);
+    const int64_t part = task / slices * kPart, slice = task % slices * some;
+    const int count = static_cast<int>(std::min(kPart, rows.count() - part));
+    const int64_t last = std::min(columns.count(), slice + some);
+    const int64_t* own = order.data() + part;  // the last of them is the longest
+    auto run_in = [&](auto block) {
+      using Block = typename decltype(block)::type;
+      run_blocks<Block>(rows, own, count, alphabet.count() + 1, columns, slice, last, most, to);
+    };
+    auto run = [&](auto height) {  // a step of one vector takes a fifth of that of eight
+      using Wide = Widest<height>;
+      2 * count > Wide::kPatterns ? run_in(Tag<Wide>()) : run_in(Tag<PatternBlock<height, 1>>());
+    };
+    switch (words_for(rows.length[own[count - 1]])) {
+      case 0:
+      case 1: return run(std::integral_constant<int, 1>());
+      case 2: return run(std::integral_constant<int, 2>());
+      case 3: return run(std::integral_constant<int, 3>());
+      default: return run(std::integral_constant<int, 4>());
+    }
   });
 }
 

@@ -54,20 +54,16 @@ inline int64_t sum_down(const uint64_t* plus, const uint64_t* minus, int64_t str
   return sum;
 }
 
-// The same in every word at once, of those rows that `mask` has: bits are counted by pairs, then by
-// fours, then by bytes, in which 8 is added so that none is negative.
+// The same in every word at once, of those rows that `mask` has. A table tells how many bits four
+// bits have, and another how many they have not: their sum is the difference and 64.
 inline simd::Words sum_down(simd::Words plus, simd::Words minus, simd::Words mask) {
-  const auto in_bytes = [](simd::Words x) {
-    x -= (x >> 1) & simd::words(0x5555555555555555);
-    x = (x & simd::words(0x3333333333333333)) + ((x >> 2) & simd::words(0x3333333333333333));
-    return (x + (x >> 4)) & simd::words(0x0f0f0f0f0f0f0f0f);
+  constexpr uint64_t kSet[] = {0x0302020102010100, 0x0403030203020201};
+  constexpr uint64_t kUnset[] = {0x0102020302030304, 0x0001010201020203};
+  const auto by_bytes = [&](const uint64_t(&table)[2], simd::Words x) {
+    const simd::Words low = simd::words(0x0f0f0f0f0f0f0f0f);
+    return simd::look_up(table, x & mask & low) + simd::look_up(table, (x & mask) >> 4 & low);
   };
-  simd::Words sum =
-      in_bytes(plus & mask) + simd::words(0x0808080808080808) - in_bytes(minus & mask);
-  sum += sum >> 8;
-  sum += sum >> 16;
-  sum += sum >> 32;
-  return (sum & simd::words(0xff)) - simd::words(64);
+  return simd::sum_bytes(by_bytes(kSet, plus) + by_bytes(kUnset, minus)) - simd::words(64);
 }
 
 }  // namespace nativeops::tuned::edits

@@ -39,6 +39,19 @@ inline Words and_not_or(Words a, Words b, Words c) {
   return from_raw(_mm512_ternarylogic_epi64(raw(a), raw(b), raw(c), 0xba));
 }
 
+// The byte of a table of 16 whose number stands in each byte.
+inline Words look_up(const uint64_t (&table)[2], Words numbers) {
+  const __m512i bytes = _mm512_broadcast_i64x2(_mm_set_epi64x(table[1], table[0]));
+  return from_raw(_mm512_shuffle_epi8(bytes, raw(numbers)));
+}
+inline Words sum_bytes(Words a) {
+  return from_raw(_mm512_sad_epu8(raw(a), _mm512_setzero_si512()));
+}
+inline void store_narrow(int32_t* to, Words a) {
+  const __m256i narrow = _mm512_maskz_cvtepi64_epi32(0xff, raw(a));
+  memcpy(to, &narrow, sizeof narrow);
+}
+
 // Every word from its neighbour below; the lowest from the highest of `in`.
 inline Words from_below(Words a, Words in) {
   return from_raw(_mm512_alignr_epi64(raw(a), raw(in), 7));
@@ -77,6 +90,16 @@ inline Words from_raw(__m256i a) { return reinterpret_cast<Words>(a); }
 inline Words xor_or(Words a, Words b, Words c) { return (a ^ b) | c; }
 inline Words or_and_not(Words a, Words b, Words c) { return (a | b) & ~c; }
 inline Words and_not_or(Words a, Words b, Words c) { return (a & ~b) | c; }
+inline Words look_up(const uint64_t (&table)[2], Words numbers) {
+  const __m256i bytes = _mm256_set_epi64x(table[1], table[0], table[1], table[0]);
+  return from_raw(_mm256_shuffle_epi8(bytes, raw(numbers)));
+}
+inline Words sum_bytes(Words a) {
+  return from_raw(_mm256_sad_epu8(raw(a), _mm256_setzero_si256()));
+}
+inline void store_narrow(int32_t* to, Words a) {
+  for (int i = 0; i < kWords; ++i) to[i] = static_cast<int32_t>(a[i]);
+}
 inline Words from_below(Words a, Words in) {
   const __m256i turned = _mm256_permute4x64_epi64(raw(a), 0x93);
   return from_raw(_mm256_blend_epi32(turned, _mm256_permute4x64_epi64(raw(in), 0x93), 0x03));
