@@ -39,6 +39,8 @@ class Pool {
  public:
   explicit Pool(int32_t threads) : wanted_(threads) {
     workers_.reserve(threads);
+    if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
+    given_ = allowed_;
     try {
       for (int32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
     } catch (const std::system_error&) {
@@ -64,7 +66,10 @@ class Pool {
       job_ = &job;
       generation_.fetch_add(1, std::memory_order_release);
     }
-    if (sleepers_.load() > 0) wake_.notify_all();
+    if (sleepers_.load() > 0) {
+      keep_off(sched_getcpu());
+      wake_.notify_all();
+    }
     job.work();
     {
       // No worker may enter the job from here on; those inside finish their last task.
@@ -75,6 +80,23 @@ class Pool {
   }
 
  private:
+  // Workers sleep where the caller is not. In a virtual machine Linux takes a CPU that is idle for
+  // one that the host has taken away, and would wake them on the CPU of the caller, where they wait
+  // for milliseconds. If somebody else has said where they run, that holds.
+  void keep_off(int cpu) {
+    if (cpu == avoided_ || static_cast<int>(workers_.size()) >= CPU_COUNT(&allowed_)) return;
+    avoided_ = cpu;
+    cpu_set_t others = allowed_;
+    CPU_CLR(cpu, &others);
+    for (auto& worker : workers_) {
+      cpu_set_t now;
+      if (pthread_getaffinity_np(worker.native_handle(), sizeof now, &now) != 0) continue;
+      if (!CPU_EQUAL(&now, &given_)) continue;
+      pthread_setaffinity_np(worker.native_handle(), sizeof others, &others);
+    }
+    given_ = others;
+  }
+
   void serve() {
     const ExactSmallNumbers exact;
     inside = true;
@@ -113,6 +135,8 @@ class Pool {
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
+  cpu_set_t allowed_, given_;  // CPUs: of the thread that made the pool, and now of the workers
+  int avoided_ = -1;
   Job* job_ = nullptr;
   bool stop_ = false;
   std::atomic<uint64_t> generation_{0};
