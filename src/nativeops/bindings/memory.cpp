@@ -20,13 +20,12 @@ constexpr size_t kWorthKeeping = SIZE_MAX;  // it would not notice who uses memo
 #else
 constexpr size_t kWorthKeeping = size_t{256} << 10;
 #endif
-constexpr size_t kLarge = size_t{4} << 20;  // from here on in huge pages
-constexpr size_t kKept = size_t{512} << 20;
+constexpr size_t kReady = size_t{64} << 20, kKept = size_t{512} << 20;
 
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// Blocks that were given back, the last one first. The kernel may take the pages of large ones
-// whenever it is short of memory (MADV_FREE).
+// Blocks that were given back, the last one first, at most kKept bytes. Of those beyond the first
+// kReady bytes the kernel may take the pages whenever it is short of memory (MADV_FREE).
 class Cache {
  public:
   void* take(size_t bytes) {
@@ -52,10 +51,16 @@ class Cache {
     const std::lock_guard<std::mutex> lock(mutex);
     const auto found = lent_.find(memory);
     if (found == lent_.end()) return false;
-    if (found->second >= kLarge) madvise(memory, found->second, MADV_FREE);
-    free_.push_front({memory, found->second});
+    free_.push_front({memory, found->second, true});
     kept_ += found->second;
     lent_.erase(found);
+    size_t sum = 0;
+    for (Block& block : free_) {
+      sum += block.bytes;
+      if (sum <= kReady || !block.ready) continue;
+      madvise(block.memory, block.bytes, MADV_FREE);
+      block.ready = false;
+    }
     while (kept_ > kKept) drop_last();
     return true;
   }
@@ -70,6 +75,7 @@ class Cache {
   struct Block {
     void* memory;
     size_t bytes;
+    bool ready;
   };
   void drop_last() {
     kept_ -= free_.back().bytes;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory for workspaces and for results that are kept for the gradient. What is given back is
-// lent again: fresh memory is zeroed page by page while it is written for the first time, which
-// took a tenth of the time of training a recurrent layer.
+// Host memory for workspaces and for large results. What is given back is lent again: fresh memory
+// is zeroed page by page while it is written for the first time, which took a tenth of the time of
+// training a recurrent layer and two thirds of that of copying 60 MB.
 #pragma once
 #include <cstddef>
 
 namespace nativeops::core {
+
+// From here on in huge pages.
+constexpr size_t kLarge = size_t{4} << 20;
 
 // Aligned to 64 bytes; null when there is none.
 void* allocate(size_t bytes);
@@ -13,11 +16,10 @@ void release(void* memory);
 
 // Whether a framework's allocator is asked for a workspace on the CPU. It gives large blocks back
 // to the system each time, and little is not worth the call.
-constexpr bool is_frameworks(size_t bytes) { return bytes >= 4096 && bytes < size_t{4} << 20; }
+constexpr bool is_frameworks(size_t bytes) { return bytes >= 4096 && bytes < kLarge; }
 
 // Asks for huge pages where much is about to be written for the first time: with pages of 4 KB
-// zeroing took a fifth of the time of a result of 64 MB. NumPy asks for its own arrays; PyTorch,
-// XLA and TensorFlow do not.
+// zeroing took a fifth of the time of a result of 64 MB. XLA and TensorFlow do not ask.
 void expect_writes(void* memory, size_t bytes);
 
 }  // namespace nativeops::core

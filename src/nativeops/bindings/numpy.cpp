@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "nativeops/bindings/memory.h"
+
 namespace nativeops::numpy {
 
 Numpy numpy;
@@ -54,13 +56,56 @@ bool hold(const core::Op& op, const entry::Request& request, Inputs& inputs) {
   return true;
 }
 
-PyObject* new_array(int dtype, int rank, const int64_t* shape) {
+// An object with memory of the core's as its buffer.
+struct Memory {
+  PyObject_HEAD void* data;
+  Py_ssize_t bytes;
+};
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  const auto* memory = reinterpret_cast<Memory*>(self);
+  return PyBuffer_FillInfo(view, self, memory->data, memory->bytes, 0, flags);
+}
+
+void drop_memory(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  core::release(reinterpret_cast<Memory*>(self)->data);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+PyTypeObject* memory_type() {
+  static PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(drop_memory)},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"nativeops._nativeops.Memory", sizeof(Memory), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return type;
+}
+
+// Null without a Python error where there is none.
+PyObject* new_memory(size_t bytes) {
+  void* data = core::allocate(bytes);
+  if (data == nullptr) return nullptr;
+  Memory* memory = PyObject_New(Memory, memory_type());
+  memory->data = data;
+  memory->bytes = static_cast<Py_ssize_t>(bytes);
+  return reinterpret_cast<PyObject*>(memory);
+}
+
+// Without a Python error where there is no memory, as the slow path will say so.
+PyObject* new_array(int dtype, int rank, const int64_t* shape, uint64_t bytes) {
   if (numpy.dtypes[dtype] == nullptr) return nullptr;
+  PyObject* own = bytes >= core::kLarge ? new_memory(static_cast<size_t>(bytes)) : nullptr;
+  if (bytes >= core::kLarge && own == nullptr) return nullptr;
   PyObject* sizes = PyTuple_New(rank);
   for (int axis = 0; axis < rank; ++axis)
     PyTuple_SetItem(sizes, axis, PyLong_FromLongLong(shape[axis]));
-  PyObject* array = PyObject_CallFunctionObjArgs(numpy.empty, sizes, numpy.dtypes[dtype], nullptr);
+  PyObject* make = own ? numpy.array_type : numpy.empty;
+  PyObject* array = PyObject_CallFunctionObjArgs(make, sizes, numpy.dtypes[dtype], own, nullptr);
   Py_DECREF(sizes);
+  Py_XDECREF(own);
   return array;
 }
 
@@ -89,7 +134,8 @@ bool take(const core::Solution& solution, int i, PyObject* array, Made& made) {
 bool make(core::Solution& solution, int i, bool wanted, Made& made) {
   NativeopsTensor& tensor = made.tensors[i];
   if (wanted) {
-    PyObject* array = new_array(solution.dtype[i], solution.rank[i], solution.shape[i]);
+    PyObject* array =
+        new_array(solution.dtype[i], solution.rank[i], solution.shape[i], solution.bytes[i]);
     if (!array) return false;
     made.arrays[made.n++] = array;
     return made.held[i].hold(array, true, tensor);
@@ -147,6 +193,14 @@ bool Held::hold(PyObject* array, bool writable, NativeopsTensor& tensor) {
   tensor.strides = strides_;
   tensor.byte_offset = 0;
   return true;
+}
+
+PyObject* memory(PyObject*, PyObject* bytes) {
+  const size_t size = PyLong_AsSize_t(bytes);
+  if (PyErr_Occurred()) return nullptr;
+  if (size < core::kLarge) Py_RETURN_NONE;
+  PyObject* memory = new_memory(size);
+  return memory ? memory : PyErr_NoMemory();
 }
 
 PyObject* fast(PyObject*, PyObject* const* args, Py_ssize_t n) {

@@ -33,6 +33,10 @@ class Held {
   int64_t strides_[NATIVEOPS_MAX_RANK];
 };
 
+// memory(bytes): what `numpy.ndarray` takes as the buffer of a large result, whose memory goes back
+// with it; None for a small one.
+PyObject* memory(PyObject* self, PyObject* bytes);
+
 // fast(op, args, kwargs): arrays that fit are computed at once; else `slow(op, args, kwargs)`.
 PyObject* fast(PyObject* self, PyObject* const* args, Py_ssize_t n);
 

@@ -244,6 +244,7 @@ PyCFunction function(F* f) {
 PyMethodDef methods[] = {
     {"define", define, METH_VARARGS, nullptr},
     {"connect_numpy", connect_numpy, METH_VARARGS, nullptr},
+    {"memory", numpy::memory, METH_O, nullptr},
     {"fast", function(numpy::fast), METH_FASTCALL, nullptr},
     {"run", run, METH_VARARGS, nullptr},
     {"load", load, METH_VARARGS, nullptr},

@@ -171,11 +171,12 @@ void describe_inputs(const core::Op& op, const Call& call, Described& described)
   }
 }
 
-// A large tensor for the gradient alone, in memory that the next call will find ready. Null if
-// PyTorch takes no memory of ours, or there is none.
-Tensor make_kept(const NativeopsTensor& out, size_t bytes, int dtype) {
-  constexpr size_t kLarge = size_t{4} << 20;
-  if (!shims.from_blob || out.device_type != kNativeopsCpu || bytes < kLarge) return nullptr;
+// A large tensor in memory that the next call will find ready, where PyTorch's would be fresh and
+// zeroed page by page: up to two thirds of the time of a copy. Null if PyTorch takes no memory of
+// ours, or there is none.
+Tensor make_large(const NativeopsTensor& out, size_t bytes, int dtype) {
+  const bool large = out.device_type == kNativeopsCpu && bytes >= core::kLarge;
+  if (!shims.from_blob || !large) return nullptr;
   void* memory = core::allocate(bytes);
   if (!memory) return nullptr;
   Tensor tensor;
@@ -204,9 +205,8 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, Call
   if (!wanted && !call.fill) return call.outputs.add(nullptr);
   const int64_t nothing[1] = {0}, one[1] = {1};
   const int32_t device = first.device_type == kNativeopsCuda ? shims.cuda : shims.cpu;
-  const bool kept = wanted && !(op.always >> i & 1);
-  Tensor tensor =
-      kept ? make_kept(out, static_cast<size_t>(solution.bytes[i]), solution.dtype[i]) : nullptr;
+  const auto bytes = static_cast<size_t>(solution.bytes[i]);
+  Tensor tensor = wanted ? make_large(out, bytes, solution.dtype[i]) : nullptr;
   const Error error =
       tensor ? 0
              : shims.empty_strided(wanted ? out.ndim : 1, wanted ? out.shape : nothing,

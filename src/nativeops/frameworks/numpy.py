@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy arrays. Calls that fit are served by the extension at once; the rest comes here."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,9 +99,10 @@ def _outputs(op: Op[Any], solution: Any, mask: int, outs: list[Any]) -> list[Any
 
 
 def _empty(op: Op[Any], shape: tuple[int, ...], dtype: str) -> Any:
+    own = _numpy_dtype(dtype)
     try:
-        return np.empty(shape, _numpy_dtype(dtype))
-    except (MemoryError, ValueError):
+        return np.ndarray(shape, own, extension().memory(own.itemsize * math.prod(shape)))
+    except (MemoryError, OverflowError, ValueError):
         raise no_memory(op, shape, dtype) from None
 
 

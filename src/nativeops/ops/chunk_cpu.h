@@ -23,8 +23,8 @@ bool in_columns(const View<T, 3>& chunks) {
   return in_rows(chunks) && chunks.stride(1) == chunks.size(2);
 }
 template <class T>
-bool exceeds(const View<T, 3>& array, int64_t bytes) {
-  return array.count() * static_cast<int64_t>(sizeof(T)) > bytes;
+bool is_long(const View<T, 3>& array) {
+  return array.count() * static_cast<int64_t>(sizeof(T)) > kPastCaches;
 }
 
 // chunks[u, b·n + k] = what `row` puts for it. The rows u, u + step, .. of the result hold the same
@@ -36,7 +36,7 @@ void fill_chunks(Device& dev, const Cut& cut, int64_t batch, Out<T, 3> chunks, R
   const int64_t starts = std::min(cut.step, cut.size);
   const int64_t some = std::max<int64_t>(1, batch * starts / kTasks);  // sequences of a task
   const int64_t parts = (batch + some - 1) / some;
-  const bool past = exceeds(chunks, kStreamsPast);
+  const bool past = is_long(chunks);
   dev.parallel(starts * parts, [&](int64_t task) {
     const int64_t u0 = task / parts, b0 = task % parts * some, b1 = std::min(batch, b0 + some);
     const int64_t rows = (cut.size - u0 + cut.step - 1) / cut.step;
@@ -121,8 +121,8 @@ void fold_chunks(Device& dev, const Cut& cut, In<T, 3> chunks, Out<T, 3> x, Take
   const int64_t some = std::max<int64_t>(1, batch * starts / kTasks);  // sequences of a task
   const int64_t parts = (batch + some - 1) / some;
   const int64_t ahead = 2 * cut.step;
-  const bool near = !exceeds(chunks, kRowsPast);
-  const bool past = exceeds(x, kRowsPast) && fills_lines(&x(0, 0, 0), width);
+  const bool near = !is_long(chunks);
+  const bool past = is_long(x) && fills_lines(&x(0, 0, 0), width);
   dev.parallel(starts * parts, [&](int64_t task) {
     const int64_t u0 = task / parts, b0 = task % parts * some, b1 = std::min(batch, b0 + some);
     const int64_t streams = (cut.size - u0 + cut.step - 1) / cut.step;

@@ -164,8 +164,8 @@ def test_is_a_metric(level: str) -> None:
     assert (d >= abs(n[:, None] - n)).all()
 
 
-# Too few to fill a vector, one vector of them, more, and more texts than a task has; patterns of one
-# to four words and of more.
+# Too few to fill a vector, one vector, more, and more texts than a task has; patterns of one word
+# to four and of more.
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize(
     ("n", "m", "ta", "tb", "kinds"),

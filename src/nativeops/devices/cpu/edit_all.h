@@ -187,10 +187,14 @@ void run_all(Device& dev, const std::vector<Sequence<I>>& patterns,
     };
     switch (words_for(rows.length[own[count - 1]])) {
       case 0:
-      case 1: return run(std::integral_constant<int, 1>());
-      case 2: return run(std::integral_constant<int, 2>());
-      case 3: return run(std::integral_constant<int, 3>());
-      default: return run(std::integral_constant<int, 4>());
+      case 1:
+        return run(std::integral_constant<int, 1>());
+      case 2:
+        return run(std::integral_constant<int, 2>());
+      case 3:
+        return run(std::integral_constant<int, 3>());
+      default:
+        return run(std::integral_constant<int, 4>());
     }
   });
 }

@@ -59,7 +59,7 @@ inline int64_t sum_down(const uint64_t* plus, const uint64_t* minus, int64_t str
 inline simd::Words sum_down(simd::Words plus, simd::Words minus, simd::Words mask) {
   constexpr uint64_t kSet[] = {0x0302020102010100, 0x0403030203020201};
   constexpr uint64_t kUnset[] = {0x0102020302030304, 0x0001010201020203};
-  const auto by_bytes = [&](const uint64_t(&table)[2], simd::Words x) {
+  const auto by_bytes = [&](const uint64_t (&table)[2], simd::Words x) {
     const simd::Words low = simd::words(0x0f0f0f0f0f0f0f0f);
     return simd::look_up(table, x & mask & low) + simd::look_up(table, (x & mask) >> 4 & low);
   };

@@ -40,9 +40,9 @@ class Pool {
   explicit Pool(int32_t threads) : wanted_(threads) {
     workers_.reserve(threads);
     if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
-    given_ = allowed_;
     try {
-      for (int32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+      for (int32_t i = 1; i < threads; ++i)
+        workers_.push_back({std::thread([this] { serve(); }), allowed_});
     } catch (const std::system_error&) {
       // The system gives no more threads: those there are do the work.
     }
@@ -55,7 +55,7 @@ class Pool {
       generation_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
+    for (auto& worker : workers_) worker.thread.join();
   }
 
   int32_t wanted() const { return wanted_; }
@@ -89,12 +89,12 @@ class Pool {
     cpu_set_t others = allowed_;
     CPU_CLR(cpu, &others);
     for (auto& worker : workers_) {
+      const pthread_t thread = worker.thread.native_handle();
       cpu_set_t now;
-      if (pthread_getaffinity_np(worker.native_handle(), sizeof now, &now) != 0) continue;
-      if (!CPU_EQUAL(&now, &given_)) continue;
-      pthread_setaffinity_np(worker.native_handle(), sizeof others, &others);
+      if (pthread_getaffinity_np(thread, sizeof now, &now) != 0) continue;
+      if (!CPU_EQUAL(&now, &worker.given)) continue;
+      if (pthread_setaffinity_np(thread, sizeof others, &others) == 0) worker.given = others;
     }
-    given_ = others;
   }
 
   void serve() {
@@ -132,10 +132,14 @@ class Pool {
   }
 
   const int32_t wanted_;
-  std::vector<std::thread> workers_;
+  struct Worker {
+    std::thread thread;
+    cpu_set_t given;  // where it may run, unless somebody else has said otherwise
+  };
+  std::vector<Worker> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  cpu_set_t allowed_, given_;  // CPUs: of the thread that made the pool, and now of the workers
+  cpu_set_t allowed_;  // CPUs of the thread that made the pool
   int avoided_ = -1;
   Job* job_ = nullptr;
   bool stop_ = false;
