@@ -25,7 +25,7 @@ if importlib.util.find_spec("ray") is None:
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples/align_corpus.py"
 WORDS = ["a", "bad", "cab", "fed", "dab", "face", "bead"]
 RATE, LETTER, PAUSE = 8000, 0.15, 0.3  # seconds of each letter's tone, and of the silence of spaces
-UTTERANCES, COPIES = 24, 25
+UTTERANCES, COPIES = 24, 10
 
 pytestmark = pytest.mark.slow
 

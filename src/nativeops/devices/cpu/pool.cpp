@@ -22,6 +22,8 @@ namespace {
 // How long a worker looks for the next job before it sleeps. Waking a sleeper costs about as much.
 constexpr auto kPatience = std::chrono::microseconds(30);
 
+constexpr int kFew = 15;  // workers that are kept off the CPU of their caller
+
 thread_local bool inside = false;  // this thread is running tasks of the pool
 
 struct Job {
@@ -82,9 +84,11 @@ class Pool {
  private:
   // Workers sleep where the caller is not. In a virtual machine Linux takes a CPU that is idle for
   // one that the host has taken away, and would wake them on the CPU of the caller, where they wait
-  // for milliseconds. If somebody else has said where they run, that holds.
+  // for milliseconds. If somebody else has said where they run, that holds. Of many workers one
+  // that waits is not missed, and to place them all would take longer.
   void keep_off(int cpu) {
-    if (cpu == avoided_ || static_cast<int>(workers_.size()) >= CPU_COUNT(&allowed_)) return;
+    const int workers = static_cast<int>(workers_.size());
+    if (cpu == avoided_ || workers > kFew || workers >= CPU_COUNT(&allowed_)) return;
     avoided_ = cpu;
     cpu_set_t others = allowed_;
     CPU_CLR(cpu, &others);
