@@ -90,8 +90,12 @@ def kernel_files() -> list[Path]:
     return sorted(Path(str(extension().__file__)).parent.glob("libnativeops_*.so"))
 
 
-def select(level: str) -> None:
-    """Use no better instruction set than this one from now on."""
+def select(level: str, *, user_ops: bool = True) -> None:
+    """Use no better instruction set than this one from now on.
+
+    Users' ops are built for one level: for another they may have to be compiled. Without `user_ops`
+    they stay as they are.
+    """
     if level not in LEVELS:
         text = f"`NATIVEOPS_ISA` must be one of {list(LEVELS)}, but is {level!r}."
         raise RangeError(message("nativeops", text))
@@ -102,7 +106,7 @@ def select(level: str) -> None:
         raise RangeError(message("nativeops", text, hint=f"use {best} or lower."))
     with _defining:
         core.select_level(LEVELS.index(level))
-        newest = {op.name: op for op in _ops_by_id if not op.built_in}
+        newest = {op.name: op for op in _ops_by_id if user_ops and not op.built_in}
         for op in newest.values():
             with suppress(BuildError):  # its next call tells that there is no kernel
                 _load_kernels(op)

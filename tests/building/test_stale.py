@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nativeops import build, library, registry
+from nativeops import build, library, pairwise_l1, registry
 from nativeops.declare import Array, Float, op
 from nativeops.errors import ArgumentError, BuildError
+from nativeops.testing.aspects import selected
 
 from .an_op import DECLARATION, declare, libraries, process, write
 
@@ -83,6 +84,16 @@ def test_another_level_is_built_when_it_is_selected(tmp_path: Path, kept: Path) 
         assert len(own) == 1 + (best != "portable")
     finally:
         library.select(best)
+    assert scaled(np.ones(2)).tolist() == [2, 2]
+
+
+def test_level_of_built_in_ops_alone_builds_nothing(tmp_path: Path, kept: Path) -> None:
+    scaled = declare(write(tmp_path))
+    scaled(np.ones(2))
+    before = set(libraries(kept))
+    with selected("portable"):
+        pairwise_l1(np.ones((2, 3)), np.ones((2, 3)))
+    assert set(libraries(kept)) == before
     assert scaled(np.ones(2)).tolist() == [2, 2]
 
 

@@ -29,13 +29,13 @@ def levels() -> list[str]:
 
 @contextmanager
 def selected(level: str) -> Iterator[None]:
-    """Use no better instruction set than this one."""
+    """Use no better instruction set than this one in built-in ops."""
     before = library.selected()
-    library.select(level)
+    library.select(level, user_ops=False)
     try:
         yield
     finally:
-        library.select(before)
+        library.select(before, user_ops=False)
 
 
 @contextmanager
