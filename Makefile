@@ -47,12 +47,16 @@ test-races: $(built) ## Run GPU-style kernels with real threads under ThreadSani
 	$(python) -m pytest -m races $(TESTS) $(tests)
 
 # Core, bindings and kernels with checks of memory and of undefined behaviour, in a build aside, for
-# the two instruction sets that any machine of today has: each case runs on both.
+# the two instruction sets that any machine of today has.
 PRELOAD = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libubsan.so)
 test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and UBSanitizer
 	$(python) tests/aside.py build/sanitizers -DNATIVEOPS_CUDA=off \
 	  -DNATIVEOPS_SANITIZE=address,undefined -DNATIVEOPS_OPTIMIZE=1 '-DNATIVEOPS_LEVELS=portable;avx2'
-	NATIVEOPS_ISA=avx2 LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 \
+	@$(MAKE) sanitized-portable
+	@$(MAKE) sanitized-avx2
+
+sanitized-%:
+	NATIVEOPS_ISA=$* LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  build/sanitizers/environment/bin/python -m pytest $(workers) $(TESTS) \
 	  -k "not torch and not jax and not tensorflow and not mistake" \
