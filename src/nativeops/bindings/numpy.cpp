@@ -84,21 +84,23 @@ PyTypeObject* memory_type() {
   return type;
 }
 
-// Null without a Python error where there is none.
+// Null where there is none.
 PyObject* new_memory(size_t bytes) {
   void* data = core::allocate(bytes);
-  if (data == nullptr) return nullptr;
-  Memory* memory = PyObject_New(Memory, memory_type());
+  Memory* memory = data ? PyObject_New(Memory, memory_type()) : nullptr;
+  if (memory == nullptr) {
+    core::release(data);
+    return nullptr;
+  }
   memory->data = data;
   memory->bytes = static_cast<Py_ssize_t>(bytes);
   return reinterpret_cast<PyObject*>(memory);
 }
 
-// Without a Python error where there is no memory, as the slow path will say so.
-PyObject* new_array(int dtype, int rank, const int64_t* shape, uint64_t bytes) {
+PyObject* new_array(int dtype, int rank, const int64_t* shape, size_t bytes) {
   if (numpy.dtypes[dtype] == nullptr) return nullptr;
-  PyObject* own = bytes >= core::kLarge ? new_memory(static_cast<size_t>(bytes)) : nullptr;
-  if (bytes >= core::kLarge && own == nullptr) return nullptr;
+  PyObject* own = nullptr;
+  if (bytes >= core::kLarge && !(own = new_memory(bytes))) return nullptr;
   PyObject* sizes = PyTuple_New(rank);
   for (int axis = 0; axis < rank; ++axis)
     PyTuple_SetItem(sizes, axis, PyLong_FromLongLong(shape[axis]));
@@ -134,8 +136,8 @@ bool take(const core::Solution& solution, int i, PyObject* array, Made& made) {
 bool make(core::Solution& solution, int i, bool wanted, Made& made) {
   NativeopsTensor& tensor = made.tensors[i];
   if (wanted) {
-    PyObject* array =
-        new_array(solution.dtype[i], solution.rank[i], solution.shape[i], solution.bytes[i]);
+    PyObject* array = new_array(solution.dtype[i], solution.rank[i], solution.shape[i],
+                                static_cast<size_t>(solution.bytes[i]));
     if (!array) return false;
     made.arrays[made.n++] = array;
     return made.held[i].hold(array, true, tensor);
