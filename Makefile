@@ -36,9 +36,12 @@ help: ## List these words
 
 setup: $(built) ## Make the environment and build the package, ready for work
 
-test: $(built) ## Run all tests that need no GPU
-	NATIVEOPS_EXPECT="numpy torch jax tensorflow" $(python) -m pytest $(workers) -m "not cuda" $(TESTS) $(tests)
-	@$(MAKE) test-sanitizers
+PYTEST = NATIVEOPS_EXPECT="numpy torch jax tensorflow" $(python) -m pytest $(workers)
+test: $(built) ## Run the tests that need no GPU and take less than ten seconds each
+	$(PYTEST) -m "not cuda and not slow" $(TESTS) $(tests)
+
+test-slow: $(built) ## Run the others: whole trainings, installations, guides, checks of users' ops
+	$(PYTEST) -m "slow and not cuda" $(TESTS) $(tests)
 
 test-versions: $(built) ## Run the tests of JAX with each version of it that we support
 	$(python) tests/versions.py $(TESTS)
@@ -105,7 +108,7 @@ doctor: $(built) ## Say what works on this machine, and what to do about the res
 wheel: $(built) ## Build the source archive and the wheel into dist/
 	$(python) -m build --outdir dist
 
-.PHONY: help setup test test-versions test-races test-sanitizers test-tiles test-cuda lint format docs bench \
+.PHONY: help setup test test-slow test-versions test-races test-sanitizers test-tiles test-cuda lint format docs bench \
   demo doctor wheel golden machine
 
 # What only the machine's owner can install, said in one sentence.

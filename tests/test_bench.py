@@ -305,6 +305,7 @@ def test_the_expected_values_of_the_benchmark_agree_with_the_reference(case: str
         np.testing.assert_allclose(result[index], values, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["lstm", "gru", "rnn"])
 def test_rivals_of_recurrent_layers_give_what_the_reference_gives(layer: str) -> None:
     module = import_module(f"nativeops.ops.{layer}_bench")

@@ -226,6 +226,7 @@ def test_doctor_as_json_has_a_state_for_each_check() -> None:
     assert {check["state"] for check in json.loads(out)} <= {"ok", "missing", "BROKEN"}
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_neither_colours_nor_cut_words() -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
     for command in ("list", "doctor"):

@@ -27,6 +27,7 @@ def test_the_split_is_fixed_and_complete() -> None:
     assert data.held_out_label[:8].tolist() == digits.__wrapped__().held_out_label[:8].tolist()
 
 
+@pytest.mark.slow
 def test_the_demo_prints_one_table_and_saves_a_picture(tmp_path: Path) -> None:
     from matplotlib.image import imread
 

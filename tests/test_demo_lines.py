@@ -207,18 +207,21 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return result.stdout, folder
 
 
+@pytest.mark.slow
 def test_a_few_seconds_of_training_read_most_digits(short: tuple[str, Path]) -> None:
     found = re.search(r"Label error .* ([\d.]+)% by best path, ([\d.]+)% by beam search", short[0])
     assert found
     assert max(map(float, found.groups())) < 8  # 90 % without training
 
 
+@pytest.mark.slow
 def test_the_command_compares_with_pytorch(short: tuple[str, Path]) -> None:
     for name in ("nativeops", "torch.nn.LSTM and CTCLoss", "torch.nn.LSTM, our CTCLoss"):
         line = next(line for line in short[0].splitlines() if line.strip().startswith(name))
         assert re.search(r"[\d.]+ (ms|us|s) +[\d.]+ (ms|us|s) - [\d.]+ (ms|us|s) +[\d.]+x", line)
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_and_the_checkpoint_removed(short: tuple[str, Path]) -> None:
     from matplotlib.image import imread
 
@@ -227,6 +230,7 @@ def test_the_picture_is_drawn_and_the_checkpoint_removed(short: tuple[str, Path]
     assert {path.name for path in short[1].iterdir()} == {"picture.png", "page.html"}
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file(short: tuple[str, Path]) -> None:
     page = (short[1] / "page.html").read_text()
     assert not re.search(r"(?:src|href)=\"(?!data:)|url\(|@import|<script|<link|https?://", page)

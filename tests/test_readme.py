@@ -48,6 +48,7 @@ def test_readme_shows_code_that_runs_within_its_first_25_lines() -> None:
     assert first.line + first.text.count("\n") <= 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", with_blocks(is_program), ids=name)
 def test_python_of_the_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
     shown = blocks(page)
@@ -73,6 +74,7 @@ def test_quotations_are_literal(page: Path) -> None:
                 assert part in source, f"{name(page)}:{block.line} is not in {block.path}"
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme_run() -> None:
     # The installation has its test in test_install.py.
     commands = [b.text for b in blocks(README) if b.language == "sh" and b.mark != "install"]

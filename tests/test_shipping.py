@@ -77,6 +77,7 @@ def call(name: str) -> str:
     return f"import numpy as np\nfrom {name} import {name}\nprint({name}(np.ones(2)).tolist())"
 
 
+@pytest.mark.slow
 def test_folder_is_all_that_another_machine_needs(declared: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     made = list(ship(declared, target))
@@ -88,6 +89,7 @@ def test_folder_is_all_that_another_machine_needs(declared: Path, tmp_path: Path
     assert not (target / "empty").exists(), "something was built"
 
 
+@pytest.mark.slow
 def test_libraries_beside_the_kernel_are_found(declared: Path) -> None:
     list(ship(declared))
     assert run(sys.executable, call(declared.stem), declared.parent) == "[2.0, 2.0]\n"
@@ -95,6 +97,7 @@ def test_libraries_beside_the_kernel_are_found(declared: Path) -> None:
     assert portable == "[2.0, 2.0]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["kernel", "declaration"])
 def test_stale_library_is_refused_or_built_anew(declared: Path, change: str) -> None:
     list(ship(declared))

@@ -23,6 +23,7 @@ def losses(launcher: list[str], *options: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", done.stdout, re.M)]
 
 
+@pytest.mark.slow
 def test_two_processes_train_to_the_losses_and_parameters_of_one(tmp_path: Path) -> None:
     import torch
 

@@ -11,6 +11,7 @@ HERE = Path(__file__).resolve().parent
 SRC = HERE.parent.parent / "src"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
 def test_every_shape_compiles_for_old_and_new_gpus(tmp_path: Path) -> None:
     command = ["nvcc", "-std=c++17", "--extended-lambda", "-Werror", "all-warnings", f"-I{SRC}"]

@@ -34,6 +34,8 @@ PROGRAMS = {
         (*KERNEL_FLAGS, *AVX512, "-mprefer-vector-width=512", "-DNATIVEOPS_LEVEL=2"),
     ),
 }
+# What takes long to compile.
+SLOW = {"gemm with avx2", "gemm with avx512", "recurrent with avx512", "tiles", "recurrent by tiles"}
 # The level with tiles, which are in software here; memory is watched, as kernels work on raw rows.
 SOFT_TILES = (
     "-O1", *KERNEL_FLAGS[1:], *AVX512, "-mprefer-vector-width=512", "-DNATIVEOPS_LEVEL=3",
@@ -48,13 +50,14 @@ NOT_THIS_CPU = 77
 
 def cases() -> Iterator[object]:
     for name, (source, _) in PROGRAMS.items():
+        marks = [pytest.mark.slow] if name in SLOW else []
         text = (HERE / source).read_text()
         found = re.findall(r"\bCASE\((\w+)\)", text)
         functions = re.findall(r"^FUNCTION\((\w+),", text, re.MULTILINE)
         found += [f"{function}_is_accurate_for_every_number" for function in functions]
         for case in found:
             if "##" not in case and case != "name":
-                yield pytest.param(name, case, id=f"{name}: {case}")
+                yield pytest.param(name, case, id=f"{name}: {case}", marks=marks)
 
 
 @pytest.mark.parametrize(("program", "case"), list(cases()))
