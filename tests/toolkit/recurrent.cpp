@@ -34,7 +34,8 @@ std::vector<const A*> rows_of(const std::vector<A>& memory, int64_t count, int64
 }
 
 template <class A>
-void check_panel(int vectors, int64_t count, int64_t depth, int64_t offset, bool one_init) {
+void check_panel(int vectors, int64_t count, int64_t depth, int64_t offset, bool one_init,
+                 bool alone = false) {
   const int64_t width = vectors * simd::kLanes<A>, init_stride = one_init ? 0 : width;
   const int64_t stride = width + 3, row_stride = offset + depth + 1;
   const auto memory = whole_numbers<A>((count + 1) * row_stride, 1);
@@ -42,7 +43,7 @@ void check_panel(int vectors, int64_t count, int64_t depth, int64_t offset, bool
   const auto rows = rows_of(memory, count, row_stride);
   std::vector<A> sums(count * stride + kMargin, A(kSentinel));
   multiply(vectors, rows.data(), count, offset, depth, panel.data(), init.data(), init_stride,
-           sums.data(), stride);
+           sums.data(), stride, alone);
   for (int64_t i = 0; i < static_cast<int64_t>(sums.size()); ++i) {
     const int64_t r = i / stride, c = i % stride;
     A want = A(kSentinel);
@@ -61,6 +62,7 @@ void check_panels() {
         check_panel<A>(vectors, count, depth, count % 4, count % 2);
       }
     }
+    for (int64_t depth : {0, 1, 3, 4, 17, 64}) check_panel<A>(vectors, 1, depth, 2, false, true);
   }
 }
 CASE(rows_times_panel_is_the_plain_product) {
@@ -78,7 +80,7 @@ CASE(a_row_times_panel_has_the_same_bits_in_every_block) {
   const auto rows = rows_of(memory, kRows, kDepth);
   auto run = [&](int64_t first, int64_t count) {
     multiply(kWidest, rows.data() + first, count, 0, kDepth, panel.data(), zeros.data(), 0,
-             sums.data() + first * width, width);
+             sums.data() + first * width, width, false);
   };
   run(0, kRows);
   const std::vector<float> together = sums;

@@ -11,11 +11,9 @@
 
 namespace nativeops::tuned {
 
-// Whether weights are not worth packing, which takes the time of about 60 rows' products (Zen4
-// EPYC, 2026-11). rows: how many will be multiplied in all, and in one step.
-inline bool are_few_rows(int64_t rows, int64_t rows_at_once) {
-  return rows <= 48 || rows_at_once <= 2;
-}
+// Whether weights are not worth packing for so many rows in all, as it takes the time of about 60
+// rows' products, of 20 where rows come one by one (Zen4 EPYC, 2026-11).
+inline bool are_few_rows(int64_t rows) { return rows <= 48; }
 
 // The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a
 // time: sums[row][unit][gate][lane]. The weights are packed so, or read as they lie.
@@ -28,14 +26,12 @@ class GateProducts {
  public:
   static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
 
-  // rows: how many will be multiplied in all, and in one step.
-  GateProducts(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias, int64_t rows,
-               int64_t rows_at_once)
+  // rows: how many will be multiplied in all.
+  GateProducts(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias, int64_t rows)
       : split_(split),
         weight_(weight),
         whole_(weight.stride(1) == 1 && weight.size(1) % (kPairs ? 2 : 1) == 0),
-        direct_((std::is_same_v<A, T> || kPairs) && !Of::kAreTiles && whole_ &&
-                are_few_rows(rows, rows_at_once)),
+        direct_((std::is_same_v<A, T> || kPairs) && !Of::kAreTiles && whole_ && are_few_rows(rows)),
         depth_(Of::words(weight.size(1))),
         memory_(dev.workspace<A>(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1))) {
     const int64_t steps = direct_ ? 0 : split.vectors * kGates * depth_;
@@ -48,11 +44,11 @@ class GateProducts {
 
   int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
 
-  // sums[r] = rows[r] · weights + bias
-  void multiply(int64_t p, const A* const* rows, int64_t count, A* sums) const {
+  // sums[r] = rows[r] · weights + bias; alone: as `multiply` has it
+  void multiply(int64_t p, const A* const* rows, int64_t count, A* sums, bool alone) const {
     if (!direct_) {
       return tuned::multiply<Of>(static_cast<int>(width(p) / n), rows, count, 0, depth_,
-                                 bias(p) + width(p), bias(p), 0, sums, width(p));
+                                 bias(p) + width(p), bias(p), 0, sums, width(p), alone);
     }
     for (int u = 0; u < split_.count(p); ++u) {
       for (int g = 0; g < kGates; ++g) multiply_as_it_lies(p, u, g, rows, count, sums);

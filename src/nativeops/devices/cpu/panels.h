@@ -60,27 +60,41 @@ struct Pairs : Numbers {
 
 // sums[r] = init[r] + Σ_k rows[r][k] · panel[k], for kRows rows and kVectors vectors. The sum of an
 // element is taken in the order of k, whatever the block: no result depends on how work is split.
-template <class Of, int kRows, int kVectors, class A>
+// A row that is the only one is summed up in four parts: each product would wait for the one
+// before.
+template <class Of, int kRows, int kVectors, class A, int kParts = 1>
 void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A* panel,
                     const A* init, int64_t init_stride, A* sums, int64_t stride) {
   constexpr int n = simd::kLanes<A>;
-  simd::Vec<A> sum[kRows][kVectors];
+  simd::Vec<A> sum[kParts][kRows][kVectors];
   const A* row[kRows];
   simd::unroll<kRows>([&](auto r) {
     row[r] = rows[r] + offset;
-    simd::unroll<kVectors>([&](auto v) { sum[r][v] = simd::load(init + r * init_stride + v * n); });
+    simd::unroll<kVectors>([&](auto v) {
+      sum[0][r][v] = simd::load(init + r * init_stride + v * n);
+      for (int p = 1; p < kParts; ++p) sum[p][r][v] = simd::zero<A>();
+    });
   });
-  for (int64_t k = 0; k < depth; ++k) {
+  const auto add = [&](int64_t k, auto p) __attribute__((always_inline)) {
     simd::Vec<A> weight[kVectors];
     simd::unroll<kVectors>([&](auto v) { weight[v] = simd::load(panel + v * n); });
     simd::unroll<kRows>([&](auto r) {
       const simd::Vec<A> value = simd::broadcast_from(row[r] + k);
-      simd::unroll<kVectors>([&](auto v) { sum[r][v] = Of::fma(value, weight[v], sum[r][v]); });
+      simd::unroll<kVectors>(
+          [&](auto v) { sum[p][r][v] = Of::fma(value, weight[v], sum[p][r][v]); });
     });
     panel += kVectors * n;
-  }
+  };
+  int64_t k = 0;
+  for (; k + kParts <= depth; k += kParts) simd::unroll<kParts>([&](auto p) { add(k + p, p); });
+  for (; kParts > 1 && k < depth; ++k) add(k, std::integral_constant<int, 0>());
   simd::unroll<kRows>([&](auto r) {
-    simd::unroll<kVectors>([&](auto v) { simd::store(sums + r * stride + v * n, sum[r][v]); });
+    simd::unroll<kVectors>([&](auto v) {
+      if constexpr (kParts == 4) {
+        sum[0][r][v] = (sum[0][r][v] + sum[1][r][v]) + (sum[2][r][v] + sum[3][r][v]);
+      }
+      simd::store(sums + r * stride + v * n, sum[0][r][v]);
+    });
   });
 }
 
@@ -105,7 +119,11 @@ void for_blocks(int64_t rows, int64_t most, F&& body) {
 }
 template <class Of, int kVectors, class A>
 void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth, const A* panel,
-              const A* init, int64_t init_stride, A* sums, int64_t stride) {
+              const A* init, int64_t init_stride, A* sums, int64_t stride, bool alone) {
+  if (alone) {
+    return multiply_block<Of, 1, kVectors, A, 4>(rows, offset, depth, panel, init, init_stride,
+                                                 sums, stride);
+  }
   constexpr auto heights = std::make_integer_sequence<int, kBlockRows<kVectors>>();
   for_blocks(count, kBlockRows<kVectors>, [&](int64_t first, int64_t height) {
     block_of<Of, A, kVectors>(static_cast<int>(height), heights)(
@@ -114,15 +132,18 @@ void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth
   });
 }
 
-// The same where only the run tells how wide the panel is.
+// The same where only the run tells how wide the panel is. alone: there is one row, not only here
+// but whatever the panels and blocks are.
 template <class Of = Numbers, class A>
 void multiply(int vectors, const A* const* rows, int64_t count, int64_t offset, int64_t depth,
-              const A* panel, const A* init, int64_t init_stride, A* sums, int64_t stride) {
+              const A* panel, const A* init, int64_t init_stride, A* sums, int64_t stride,
+              bool alone) {
   if constexpr (Of::kAreTiles) {
     Of::multiply(vectors, rows, count, offset, depth, panel, init, init_stride, sums, stride);
   } else {
     auto with = [&](auto width) {
-      multiply<Of, width>(rows, count, offset, depth, panel, init, init_stride, sums, stride);
+      multiply<Of, width>(rows, count, offset, depth, panel, init, init_stride, sums, stride,
+                          alone);
     };
     if (vectors == 1) return with(std::integral_constant<int, 1>());
     if (vectors == 2) return with(std::integral_constant<int, 2>());

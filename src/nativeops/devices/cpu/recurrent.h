@@ -43,9 +43,9 @@ class Forward {
         seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
         split_(ceil_div(layer.units(), n), kUnits, dev.num_threads()),
         out_split_(Cell::kSecond ? ceil_div(layer.width(), n) : 0, kSecondUnits, dev.num_threads()),
-        input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames(), seq_.frames()),
-        recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames(), seq_.batch),
-        second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames(), seq_.batch),
+        input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames()),
+        recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames()),
+        second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames()),
         items_(std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
         products_(dev.workspace<A>(chunk_ * seq_.batch * split_.vectors * kGates * n)),
@@ -150,10 +150,12 @@ class Forward {
       const auto next = static_cast<int64_t>(rows.size());
       rows.push_back(converts_ ? converted_.data() + next * row_ : own);
     });
-    input_.multiply(panel, rows.data(), static_cast<int64_t>(rows.size()), products(panel));
+    const auto count = static_cast<int64_t>(rows.size());
+    input_.multiply(panel, rows.data(), count, products(panel), count == 1);
   }
 
-  // All rows of a step times a panel of weights; body(r, u, sums) for each vector of its units.
+  // All rows of a step times a panel of weights; body(rows, r, u, sums) for each vector of its
+  // units and one or two rows.
   template <int kPanelUnits, int kCount, class F>
   void multiply(int64_t step, int64_t panel, const Products<kCount>& weights,
                 const Rows<T, Of>& from, int64_t first_row, F&& body) {
@@ -163,11 +165,12 @@ class Forward {
     for_blocks(seq_.active(step), kRows, [&](int64_t first, int64_t height) {
       const A* rows[kRows];
       for (int64_t r = 0; r < height; ++r) rows[r] = from.words(first_row + first + r);
-      weights.multiply(panel, rows, height, sums);
-      for (int64_t r = 0; r < height; ++r) {
-        for (int u = 0; u < kPanelUnits; ++u) {
-          body(first + r, u, sums + (r * kPanelUnits + u) * kCount * n);
-        }
+      weights.multiply(panel, rows, height, sums, seq_.active(step) == 1);
+      for (int u = 0; u < kPanelUnits; ++u) {
+        const auto at = [&](int64_t r) { return sums + (r * kPanelUnits + u) * kCount * n; };
+        int64_t r = 0;
+        for (; r + 2 <= height; r += 2) body(Two(), first + r, u, at(r));
+        if (r < height) body(One(), first + r, u, at(r));
       }
     });
   }
@@ -176,8 +179,10 @@ class Forward {
   void first_half(int64_t step, int64_t panel) {
     with_width<kUnits>(split_.count(panel), [&](auto units) {
       this->template multiply<units, Cell::kStateGates>(
-          step, panel, recurrent_, hidden_, row(step, 0), [&](int64_t r, int u, const A* sums) {
-            apply(step, r, (split_.first(panel) + u) * n, input_sums(step, r, panel, u), sums);
+          step, panel, recurrent_, hidden_, row(step, 0),
+          [&](auto rows, int64_t r, int u, const A* sums) {
+            apply(rows, step, r, (split_.first(panel) + u) * n, input_sums(step, r, panel, u), sums,
+                  int64_t{units} * n);
           });
     });
     beyond_ends(step, split_, panel, layer_.units(), [&](int64_t b, int64_t j) {
@@ -189,38 +194,59 @@ class Forward {
     });
   }
 
-  // The cell's formula for a vector of units of one sequence.
-  void apply(int64_t step, int64_t r, int64_t unit, A* from_input, const A* from_state) {
-    V x[kGates], h[Cell::kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1];
-    for (int g = 0; g < kGates; ++g) x[g] = simd::load(from_input + g * n);
-    for (int g = 0; g < Cell::kStateGates; ++g) h[g] = simd::load(from_state + g * n);
-    V c = Cell::kHasCell ? simd::load(cell_.numbers(r) + unit) : simd::zero<A>(), before = c;
-    if (Cell::kReadsState) before = simd::load(hidden_.numbers(row(step, r)) + unit);
+  // The cell's formula for a vector of units of one sequence, or of two side by side: it is a chain
+  // of operations that wait for each other, and two chains take hardly longer than one. The sums
+  // of the next sequence are `width` vectors of all gates on.
+  template <class Rows>
+  void apply(Rows rows, int64_t step, int64_t r, int64_t unit, A* from_input, const A* from_state,
+             int64_t width) {
+    using W = typename Rows::template Of<A>;
+    const auto input = [&](int i, int g) { return from_input + i * kGates * width + g * n; };
+    W x[kGates], h[Cell::kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c{}, before{};
+    for (int g = 0; g < kGates; ++g) {
+      x[g] = rows.load([&](int i) { return input(i, g); });
+    }
+    for (int g = 0; g < Cell::kStateGates; ++g) {
+      h[g] = rows.load([&](int i) { return from_state + i * Cell::kStateGates * width + g * n; });
+    }
+    if (Cell::kHasCell) c = rows.load([&](int i) { return cell_.numbers(r + i) + unit; });
+    if (Cell::kReadsState) {
+      before = rows.load([&](int i) { return hidden_.numbers(row(step, r + i)) + unit; });
+    }
     const OwnVectors<T> own{layer_.own, unit, layer_.units()};
-    const V out = Cell::forward(x, h, before, c, kept, own);
-    const int64_t t = seq_.time(step, r), b = seq_.item(r), count = layer_.units() - unit;
-    if constexpr (Cell::kSecond) {
-      middle_.set(r, unit, out);
-      for (int g = 0; Cell::kReadsState && g < kGates; ++g) simd::store(from_input + g * n, x[g]);
-    } else {
-      finish(step, r, unit, out);
-    }
-    write_kept<0, Cell::kKept - Cell::kKeptLate>(t, b, unit, kept, count);
-    if constexpr (Cell::kHasCell) {
-      simd::store(cell_.numbers(r) + unit, c);
-      if (to_.cells) write(to_.cells, t, b, unit, c, count);
-      if (step + 1 == seq_.length(r)) store_along(to_.c_n, &to_.c_n(b, unit), c, count);
-    }
+    const W out = Cell::forward(x, h, before, c, kept, own);
+    rows.each([&](auto i) {
+      const int64_t t = seq_.time(step, r + i), b = seq_.item(r + i), count = layer_.units() - unit;
+      if constexpr (Cell::kSecond) {
+        middle_.set(r + i, unit, rows.of(out, i));
+        for (int g = 0; Cell::kReadsState && g < kGates; ++g) {
+          simd::store(input(i, g), rows.of(x[g], i));
+        }
+      } else {
+        finish(step, r + i, unit, rows.of(out, i));
+      }
+      V own_kept[Cell::kKept > 0 ? Cell::kKept : 1];
+      for (int q = 0; q < Cell::kKept; ++q) own_kept[q] = rows.of(kept[q], i);
+      write_kept<0, Cell::kKept - Cell::kKeptLate>(t, b, unit, own_kept, count);
+      if constexpr (Cell::kHasCell) {
+        const V cell = rows.of(c, i);
+        simd::store(cell_.numbers(r + i) + unit, cell);
+        if (to_.cells) write(to_.cells, t, b, unit, cell, count);
+        if (step + 1 == seq_.length(r + i)) store_along(to_.c_n, &to_.c_n(b, unit), cell, count);
+      }
+    });
   }
 
   void second_half(int64_t step, int64_t panel) {
     if constexpr (Cell::kSecond) {
       if (panel >= out_split_.panels) return;
       with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
-        this->template multiply<units, 1>(step, panel, second_, middle_, 0,
-                                          [&](int64_t r, int u, const A* sums) {
-                                            apply_second(step, r, panel, u, simd::load(sums));
-                                          });
+        this->template multiply<units, 1>(
+            step, panel, second_, middle_, 0, [&](auto rows, int64_t r, int u, const A* sums) {
+              rows.each([&](auto i) {
+                apply_second(step, r + i, panel, u, simd::load(sums + i * units * n));
+              });
+            });
       });
       beyond_ends(step, out_split_, panel, layer_.width(),
                   [&](int64_t b, int64_t j) { to_.y(step, b, j) = T(0); });
@@ -300,7 +326,7 @@ void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
 #if NATIVEOPS_LEVEL >= 3
   if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, float>) {
     using Of = Tiles<std::is_same_v<T, float> ? 2 : 1>;
-    const bool few = are_few_rows(layer.steps() * layer.batch(), layer.batch());
+    const bool few = are_few_rows(layer.steps() * layer.batch());
     if (!few && (Of::kParts == 1 || layer.high)) return Forward<Cell, T, Of>(dev, layer, to).run();
   }
 #endif

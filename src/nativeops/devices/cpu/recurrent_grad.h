@@ -84,7 +84,7 @@ class Backward {
     std::fill_n(sums, count * width, A(0));
     for (int g = 0; g < Cell::kStateGates && later > 0; ++g) {
       multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * f_.gate, f_.gate,
-                   recurrent_.panel(panel, g), sums, width, sums, width);
+                   recurrent_.panel(panel, g), sums, width, sums, width, later == 1);
     }
     for (int64_t r = 0; r < count; ++r) {
       for (int v = 0; v < split_.count(panel); ++v) {
@@ -126,7 +126,7 @@ class Backward {
       for (int64_t r = 0; r < count; ++r) rows[r] = f_.parts(step, r);
       std::fill_n(sums, count * width, A(0));
       multiply<Of>(unit_split_.count(panel), rows.data(), count, kParts * f_.gate, f_.sum,
-                   second_.panel(panel, 0), sums, width, sums, width);
+                   second_.panel(panel, 0), sums, width, sums, width, count == 1);
       for (int64_t r = 0; r < count; ++r) {
         for (int v = 0; v < unit_split_.count(panel); ++v) {
           const int64_t unit = (unit_split_.first(panel) + v) * n;
@@ -241,7 +241,7 @@ class Backward {
           std::fill_n(sums, count * width, A(0));
           for (int g = 0; g < kGates; ++g) {
             multiply<Of>(split.count(panel), rows, count, Cell::kInputPart[g] * f_.gate, f_.gate,
-                         panels.panel(panel, g), sums, width, sums, width);
+                         panels.panel(panel, g), sums, width, sums, width, count == 1);
           }
           for (int64_t i = 0; i < count; ++i) {
             const auto [step, r] = f_.where(first + i);

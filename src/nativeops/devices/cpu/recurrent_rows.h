@@ -58,6 +58,57 @@ class Rows {
   Workspace<A> numbers_, words_;
 };
 
+// A vector of each of two rows. The formula of a cell for both is the one for a vector.
+template <class A>
+struct Both {
+  simd::Vec<A> first, second;
+
+  friend Both operator+(Both a, Both b) { return {a.first + b.first, a.second + b.second}; }
+  friend Both operator-(Both a, Both b) { return {a.first - b.first, a.second - b.second}; }
+  friend Both operator*(Both a, Both b) { return {a.first * b.first, a.second * b.second}; }
+  friend Both operator*(simd::Vec<A> a, Both b) { return {a * b.first, a * b.second}; }
+  friend Both sigmoid(Both a) { return {sigmoid(a.first), sigmoid(a.second)}; }
+  friend Both tanh(Both a) { return {tanh(a.first), tanh(a.second)}; }
+  friend Both relu(Both a) { return {relu(a.first), relu(a.second)}; }
+};
+
+// How many rows are computed side by side.
+struct One {
+  template <class A>
+  using Of = simd::Vec<A>;
+
+  template <class F>
+  static auto load(F at) {
+    return simd::load(at(0));
+  }
+  template <class V>
+  static V of(V rows, int) {
+    return rows;
+  }
+  template <class F>
+  static void each(F f) {
+    f(std::integral_constant<int, 0>());
+  }
+};
+struct Two {
+  template <class A>
+  using Of = Both<A>;
+
+  template <class F>
+  static auto load(F at) -> Both<std::decay_t<decltype(*at(0))>> {
+    return {simd::load(at(0)), simd::load(at(1))};
+  }
+  template <class A>
+  static simd::Vec<A> of(Both<A> rows, int i) {
+    return i == 0 ? rows.first : rows.second;
+  }
+  template <class F>
+  static void each(F f) {
+    f(std::integral_constant<int, 0>());
+    f(std::integral_constant<int, 1>());
+  }
+};
+
 // The weights of a vector of units alone, of which a layer may have none.
 template <class T>
 struct OwnVectors {

@@ -201,7 +201,7 @@ class WeightGrad {
       some = std::min(kStep, height - i);  // of tiles, those of one gate: at equal distances
       if (Of::kAreTiles) some = std::min(some, target.units - (first + i) % target.units);
       multiply<Of>(split.count(panel), rows + i, some, 0, Of::words(count),
-                   target.right.data() + first_column * depth_, zeros, 0, sums, width);
+                   target.right.data() + first_column * depth_, zeros, 0, sums, width, some == 1);
       for (int64_t r = 0; r < some; ++r) {
         A* row = &to(first + i + r, first_column);
         for (int64_t c = 0; c < inside; c += n) {
