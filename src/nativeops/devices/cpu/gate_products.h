@@ -12,7 +12,7 @@
 namespace nativeops::tuned {
 
 // Whether weights are not worth packing for so many rows in all, as it takes the time of about 60
-// rows' products, of 20 where rows come one by one (Zen4 EPYC, 2026-11).
+// rows' products, where rows come one by one of 50 to 100 (Zen4 EPYC, 2026-11).
 inline bool are_few_rows(int64_t rows) { return rows <= 48; }
 
 // The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a

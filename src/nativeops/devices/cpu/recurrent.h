@@ -195,12 +195,12 @@ class Forward {
   }
 
   // The cell's formula for a vector of units of one sequence, or of two side by side: it is a chain
-  // of operations that wait for each other, and two chains take hardly longer than one. The sums
-  // of the next sequence are `width` vectors of all gates on.
-  template <class Rows>
-  void apply(Rows rows, int64_t step, int64_t r, int64_t unit, A* from_input, const A* from_state,
+  // of operations that wait for each other, and two chains take hardly longer than one. A row of
+  // sums has `width` numbers for each gate.
+  template <class Some>
+  void apply(Some rows, int64_t step, int64_t r, int64_t unit, A* from_input, const A* from_state,
              int64_t width) {
-    using W = typename Rows::template Of<A>;
+    using W = typename Some::template Of<A>;
     const auto input = [&](int i, int g) { return from_input + i * kGates * width + g * n; };
     W x[kGates], h[Cell::kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c{}, before{};
     for (int g = 0; g < kGates; ++g) {
