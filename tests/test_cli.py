@@ -282,6 +282,25 @@ def test_bench_prints_ratios_and_keeps_the_figures(
     assert len({line.count("|") for line in page.splitlines() if line.startswith("|")}) == 1
 
 
+def test_bench_draws_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(bench_command, "run", fake_run)
+    run("bench", "pairwise_l1", "--results", str(tmp_path))
+    drawn = tmp_path / "results/pairwise_l1.svg"
+    text = drawn.read_text()
+    for shown in ("ours, NumPy", "500 ms", "scipy", "1.00 s", "n=4 m=4 d=8"):
+        assert f">{shown}<" in text
+    assert ">bad<" not in text  # it has no time
+    page = drawn.with_suffix(".md")
+    assert "](pairwise_l1.svg)" in page.read_text()
+    run("bench", "pairwise_l1", "--results", str(tmp_path))
+    assert drawn.read_text() == text  # not another file for the same figures
+    monkeypatch.setattr(bench_command, "find_spec", lambda name: None)
+    _, _, err = run("bench", "pairwise_l1", "--results", str(tmp_path))
+    assert "pip install matplotlib" in err
+    assert ".svg" not in page.read_text()
+
+
 def test_bench_refuses_sizes_that_fit_no_case() -> None:
     code, _, err = run("bench", "pairwise_l1", "--sizes", "q=3")
     assert code == 2

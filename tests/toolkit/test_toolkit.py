@@ -35,7 +35,13 @@ PROGRAMS = {
     ),
 }
 # What takes long to compile.
-SLOW = {"gemm with avx2", "gemm with avx512", "recurrent with avx512", "tiles", "recurrent by tiles"}
+SLOW = {
+    "gemm with avx2",
+    "gemm with avx512",
+    "recurrent with avx512",
+    "tiles",
+    "recurrent by tiles",
+}
 # The level with tiles, which are in software here; memory is watched, as kernels work on raw rows.
 SOFT_TILES = (
     "-O1", *KERNEL_FLAGS[1:], *AVX512, "-mprefer-vector-width=512", "-DNATIVEOPS_LEVEL=3",

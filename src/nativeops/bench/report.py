@@ -31,9 +31,13 @@ def to_terminal(run: Run, benches: Sequence[Bench], rows: Sequence[Row], cpu: st
     return Group(*parts, Text(LEGEND.replace("`", "")))
 
 
-def to_markdown(run: Run, benches: Sequence[Bench], rows: Sequence[Row], cpu: str) -> str:
-    """The same report as a Markdown page."""
+def to_markdown(
+    run: Run, benches: Sequence[Bench], rows: Sequence[Row], cpu: str, picture: str = ""
+) -> str:
+    """The same report as a Markdown page; `picture` is a file beside it."""
     page = [f"# {run.op}", headline(run, cpu), versions(rows), LEGEND]
+    if picture:
+        page.append(f"![The medians as bars]({picture})")
     for title, some in cases(benches, rows):
         console = Console(file=io.StringIO(), width=240, color_system=None)
         console.print(_table(some, box.MARKDOWN))

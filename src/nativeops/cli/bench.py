@@ -3,12 +3,13 @@
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from nativeops.bench import compare, history, machine, report
+from nativeops.bench import compare, history, machine, picture, report
 from nativeops.bench.case import Size
 from nativeops.bench.measure import QUICK, THOROUGH
 from nativeops.bench.measurement import Measurement
@@ -135,8 +136,21 @@ def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measuremen
     if folder:
         page = folder / "results" / f"{name}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(report.to_markdown(shared, benches, rows, cpu))
+        drawn = draw(page.with_suffix(".svg"), report.headline(shared, cpu), measured)
+        page.write_text(report.to_markdown(shared, benches, rows, cpu, drawn))
     return measured, shared
+
+
+def draw(path: Path, title: str, measured: list[Measurement]) -> str:
+    """Draw the figures; the name of the file, empty where there is nothing to draw, or nothing to
+    draw with."""
+    if not any(figures.counts for figures in measured):
+        return ""
+    if find_spec("matplotlib") is None:
+        typer.echo("No picture: matplotlib is missing; `pip install matplotlib`.", err=True)
+        return ""
+    picture.draw(path, title, measured)
+    return path.name
 
 
 def checkout_folder() -> Path | None:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from nativeops.bench.measurement import Measurement
+from nativeops.bench.picture import INK, OTHERS, bars
 from nativeops.demos.digits import Digits
 from nativeops.demos.l1_learn import Clusters, Labels
-
-INK, OURS, OTHERS = "#222222", "#1f6fb4", "#b8bec6"
 
 
 def draw(
@@ -65,28 +64,14 @@ def _confusion(figure: Any, digits: Digits, found: Labels) -> None:
 
 
 def _times(figure: Any, speed: Sequence[Measurement]) -> None:
-    """One panel per method; bars are medians, whiskers the quartiles."""
-    figure.suptitle("milliseconds for the same work (logarithmic; lines: quartiles)", color=INK)
+    """One panel per method."""
+    figure.suptitle("time for the same work (logarithmic; lines: quartiles)", color=INK)
     cases = list(dict.fromkeys(figures.case for figures in speed))
     most = len({figures.rival for figures in speed})
     for axis, case in zip(figure.subplots(1, len(cases)), cases, strict=True):
-        bars = [figures for figures in speed if figures.case == case and figures.counts]
-        names = [figures.rival for figures in bars]
-        values = np.array([1e3 * figures.median for figures in bars])
-        low, high = (np.array([1e3 * getattr(b, q) for b in bars]) for q in ("q1", "q3"))
-        drawn = axis.barh(
-            names, values, color=[OURS if figures.ours else OTHERS for figures in bars],
-            xerr=(values - low, high - values), error_kw={"ecolor": INK, "elinewidth": 1},
-        )  # fmt: skip
-        axis.bar_label(drawn, [f"{value:.3g}" for value in values], padding=6, color=INK)
-        axis.set_title(f"{case}\n{_work(bars[0])}", fontsize=10, color=INK)
+        some = [figures for figures in speed if figures.case == case and figures.counts]
+        bars(axis, f"{case}\n{_work(some[0])}", some)
         axis.set_ylim(most - 0.5, -0.5)
-        axis.set_xscale("log")
-        axis.set_xlim(values.min() / 4, values.max() * 5)  # the same room for bars and numbers
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.minorticks_off()
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(axis="y", length=0)
 
 
 def _work(figures: Measurement) -> str:
