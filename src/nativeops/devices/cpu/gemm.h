@@ -100,7 +100,7 @@ class Packed {
     std::fill_n(sums, rows * wide, A(0));
     for (int64_t k = 0; k < depth(); k += kDepth) {
       tuned::multiply(static_cast<int>(wide / n), row_of, rows, k, std::min(kDepth, depth() - k),
-                      panel(panel_place) + k * wide, sums, wide, sums, wide);
+                      panel(panel_place) + k * wide, sums, wide, sums, wide, c_.size(0) == 1);
     }
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t j = 0; j < columns(p); ++j) {
