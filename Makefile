@@ -37,10 +37,10 @@ help: ## List these words
 setup: $(built) ## Make the environment and build the package, ready for work
 
 PYTEST = NATIVEOPS_EXPECT="numpy torch jax tensorflow" $(python) -m pytest $(workers)
-test: $(built) ## Run the tests that need no GPU and take less than ten seconds each
+test: $(built) ## Run the tests that need no GPU and are quick
 	$(PYTEST) -m "not cuda and not slow" $(TESTS) $(tests)
 
-test-slow: $(built) ## Run the others: whole trainings, installations, guides, checks of users' ops
+test-slow: $(built) ## Run the slow ones: whole trainings, installations, guides, users' ops, torch.compile
 	$(PYTEST) -m "slow and not cuda" $(TESTS) $(tests)
 
 test-versions: $(built) ## Run the tests of JAX with each version of it that we support

@@ -14,6 +14,7 @@ from nativeops.testing.guard import check_memory
 OPS = [op for op in ops() if op.built_in]
 # What must be there: a job that promises a framework or device fails where it is missing.
 EXPECTED = os.environ.get("NATIVEOPS_EXPECT", "").replace(",", " ").split()
+TAKES_LONG = ("torch", "compiled")
 PRESENT = [framework for framework in FRAMEWORKS if installed(framework)]
 
 
@@ -33,7 +34,8 @@ def test_framework_is_there(framework: str) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        case
+        # PyTorch's compiler takes seconds for each.
+        pytest.param(case, marks=[pytest.mark.slow] if (framework, mode) == TAKES_LONG else [])
         for framework in PRESENT
         for mode in modes(framework)
         for op in OPS

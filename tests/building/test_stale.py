@@ -73,6 +73,7 @@ def test_kernel_that_changed_before_it_was_built_for_another_level_is_told(tmp_p
         build.build(first, level="portable")
 
 
+@pytest.mark.slow
 def test_another_level_is_built_when_it_is_selected(tmp_path: Path, kept: Path) -> None:
     best = library.selected()
     scaled = declare(write(tmp_path))

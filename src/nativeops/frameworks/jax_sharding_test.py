@@ -170,6 +170,7 @@ def run(expression, devices=4):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "shardy"), [("Auto", True), ("Auto", False), ("Explicit", True)])
 def test_arrays_may_be_spread_over_devices(kind, shardy):
     run(f"t.jax.config.update('{SHARDY}', {shardy}); t.check('{kind}')")

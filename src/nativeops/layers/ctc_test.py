@@ -100,6 +100,7 @@ assert type(again) is CTC
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_keras_loss_equals_keras(backend: str) -> None:
     pytest.importorskip("keras")

@@ -51,6 +51,7 @@ def test_module_has_torchaudios_arguments() -> None:
     assert rna(x, y, t_len, u_len).item() == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_module_compiles_and_takes_int64_and_half_precision() -> None:
     torch = pytest.importorskip("torch")
