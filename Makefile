@@ -108,8 +108,8 @@ doctor: $(built) ## Say what works on this machine, and what to do about the res
 wheel: $(built) ## Build the source archive and the wheel into dist/
 	$(python) -m build --outdir dist
 
-.PHONY: help setup test test-slow test-versions test-races test-sanitizers test-tiles test-cuda lint format docs bench \
-  demo doctor wheel golden machine
+.PHONY: help setup test test-slow test-versions test-races test-sanitizers test-tiles test-cuda \
+  lint format docs bench demo doctor wheel golden machine
 
 # What only the machine's owner can install, said in one sentence.
 machine:
