@@ -15,7 +15,8 @@
 
 namespace nativeops::ctc {
 
-constexpr int64_t kBlock = 16;  // frames from one state that is kept to the next, as in ctc_loss.py
+constexpr int kAgain = 2;       // among slopes, which are differences of probabilities
+constexpr int64_t kBlock = 16;  // frames from one row of weights that is kept to the next
 
 // Numbers in double precision are kept as sums of three floats, since not every framework has such
 // arrays, and half precision would not do.
@@ -185,20 +186,8 @@ struct Walk {
     team.sync();
   }
 
-  // Writes a row as logarithms relative to the largest, and zeros behind it.
-  KERNEL void keep(Team team, Row row, Out<float, 4> kept, int64_t block) const {
-    const int64_t item = b, count = states();
-    const double largest = team.max(0, count, [=](int64_t s) { return log_of(weight(row, s)); });
-    const double top = largest == -Extreme<double>::highest ? 0 : largest;
-    team.each(0, problem.most_states(), [=](int64_t s) {
-      set(kept, s < count ? log_of(weight(row, s)) - top : 0, block, item, s);
-    });
-  }
-  KERNEL void keep_nothing(Team team, Out<float, 4> kept) const {
-    const int64_t item = b;
-    for (int64_t k = (problem.frames(b) + kBlock - 1) / kBlock; k < kept.size(0); ++k) {
-      team.each(0, problem.most_states(), [=](int64_t s) { set(kept, 0, k, item, s); });
-    }
+  KERNEL void keep(Team team, Row row, Row to) const {
+    team.each(0, states(), [=](int64_t s) { set_weight(to, s, weight(row, s)); });
   }
 
   // Makes a row relative to its largest weight, so that exponents are exact in any number of
@@ -211,8 +200,9 @@ struct Walk {
     return log_of(Wide<A>{A(1), top});
   }
 
-  // alpha[t,s] = y[t,s] · Σ alpha[t-1,s'] over s' before s; returns log p of the whole.
-  KERNEL double forth(Team team, View<A, 3> rows, Out<float, 4> kept) const {
+  // alpha[t,s] = y[t,s] · Σ alpha[t-1,s'] over s' before s; returns log p of the whole. `kept` gets
+  // the row before each block of frames, if anybody asks for it.
+  KERNEL double forth(Team team, View<A, 3> rows, View<A, 4> kept) const {
     const int64_t last = problem.frames(b);
     const Walk walk = *this;
     double base = 0;
@@ -220,28 +210,26 @@ struct Walk {
     for (int64_t t = 0; t < last; ++t) {
       const Row from = at(rows, t % 2), to = at(rows, 1 - t % 2);
       if (t % kBlock == 0) base += lower(team, from);
-      if (kept && t % kBlock == 0) keep(team, from, kept, t / kBlock);
+      if (kept && t % kBlock == 0) keep(team, from, at(at(kept, t / kBlock), b));
       team.each(0, states(),
                 [=](int64_t s) { set_weight(to, s, walk.before(from, s) * walk.emission(t, s)); });
       team.sync();
     }
-    if (kept) keep_nothing(team, kept);
     const Row end = at(rows, last % 2);
     const auto blank = weight(end, n()), label = n() > 0 ? weight(end, 2 * n()) : wide_zero<A>();
     return base + log_of(blank + label);
   }
 
-  // beta[t,s] = y[t,s] · Σ beta[t+1,s'] over s' after s
-  KERNEL void back(Team team, View<A, 3> rows, Out<float, 4> kept) const {
+  // beta[t,s] = y[t,s] · Σ beta[t+1,s'] over s' after s; `kept` gets the row behind each block.
+  KERNEL void back(Team team, View<A, 3> rows, View<A, 4> kept) const {
     const int64_t last = problem.frames(b);
     const Walk walk = *this;
-    keep_nothing(team, kept);
     start(team, at(rows, last % 2), n());
     for (int64_t t = last - 1; t >= 0; --t) {
       const Row from = at(rows, 1 - t % 2), to = at(rows, t % 2);
       if (t == last - 1 || (t + 1) % kBlock == 0) {
         lower(team, from);
-        keep(team, from, kept, t / kBlock);
+        keep(team, from, at(at(kept, t / kBlock), b));
       }
       team.each(0, states(),
                 [=](int64_t s) { set_weight(to, s, walk.after(from, s) * walk.emission(t, s)); });

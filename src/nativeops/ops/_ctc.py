@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-BLOCK = 16  # frames from one row of weights that is kept to the next
-
 
 class Problem(NamedTuple):
     """What an op gets."""
@@ -41,15 +39,6 @@ def log_sums(logits: Any) -> Any:
     return np.where(most == -np.inf, 0, found)
 
 
-class Kept(NamedTuple):
-    """What the gradient needs, in double precision."""
-
-    log_sums: Any
-    alphas: Any
-    betas: Any
-    scores: Any
-
-
 def parts(numbers: Any) -> Any:
     """Doubles as sums of three floats, along a last axis."""
     left, found = np.asarray(numbers, np.float64), []
@@ -71,6 +60,7 @@ class Ways:
         self.frames, self.labels = problem.frames(b), problem.labels(b).astype(np.int64)
         self.n = n = len(self.labels)
         self.columns = np.concatenate([np.full(n + 1, problem.blank), self.labels])
+        self.again = np.array([c in self.labels[:i] for i, c in enumerate(self.labels)], bool)
         self.loop = 0 if problem.label_loop else -np.inf
         other = self.labels[1:] != self.labels[:-1]
         may_skip = np.concatenate([[False], other | (not problem.label_loop)])[:n]
@@ -108,58 +98,56 @@ def relative(row: Any) -> tuple[Any, float]:
     return (row, 0.0) if top == -np.inf else (row - top, top)
 
 
-def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any, ...]:
-    """The losses, and what is kept."""
+AGAIN = 2  # among slopes, which are differences of probabilities
+
+
+def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any, Any, Any]:
+    """The losses, and what the gradient needs: sums of the frames, and slopes."""
     x = problem.logits.astype(np.float64)
-    (steps, batch), n = x.shape[:2], problem.targets.shape[1]
+    (steps, batch), most = x.shape[:2], problem.targets.shape[1]
     sums = np.zeros((steps, batch)) if normalized else log_sums(x)
-    shape = ((steps + BLOCK - 1) // BLOCK, batch, 2 * n + 1)
-    kept = Kept(sums, np.zeros(shape), np.zeros(shape), np.zeros(batch))
+    slopes, scores = np.zeros((steps, batch, most + 1)), np.zeros(batch)
     log_probs = x - sums[..., None]
     for b in range(batch):
         ways = Ways(problem, b)
         sums[ways.frames :, b] = 0
-        row, score = ways.start(0), 0.0
+        alphas, row = [], ways.start(0)
         for t in range(ways.frames):
             row, top = relative(row)
-            score += top
-            if t % BLOCK == 0:
-                kept.alphas[t // BLOCK, b, : len(row)] = row
+            scores[b] += top
             row = ways.before(row) + ways.emissions(log_probs, b, t)
-        kept.scores[b] = score + np.logaddexp(row[ways.n], row[-1] if ways.n else -np.inf)
+            alphas.append(row)
+        scores[b] += np.logaddexp(row[ways.n], row[-1] if ways.n else -np.inf)
+        if not np.isfinite(scores[b]):
+            sums[: ways.frames, b] = np.nan if np.isnan(scores[b]) else np.inf
+            continue
         row = ways.start(ways.n)
         for t in reversed(range(ways.frames)):
-            row, _ = relative(row)
-            if t == ways.frames - 1 or (t + 1) % BLOCK == 0:
-                kept.betas[t // BLOCK, b, : len(row)] = row
-            row = ways.after(row) + ways.emissions(log_probs, b, t)
-    loss = np.where((kept.scores == -np.inf) & zero_infinity, 0, 0 - kept.scores)
-    return loss, *(parts(numbers) for numbers in kept)
+            through = alphas[t] + ways.after(row)
+            of_state = np.exp(through - np.logaddexp.reduce(through))
+            of_class = np.zeros(x.shape[2])
+            np.add.at(of_class, ways.columns, of_state)
+            softmax = 0 if normalized else np.exp(log_probs[t, b])
+            slope = (softmax - of_class)[ways.columns]
+            slopes[t, b, 0] = slope[0]
+            slopes[t, b, 1 : ways.n + 1] = np.where(ways.again, AGAIN, slope[ways.n + 1 :])
+            row = relative(ways.after(row) + ways.emissions(log_probs, b, t))[0]
+    loss = np.where((scores == -np.inf) & zero_infinity, 0, 0 - scores)
+    return loss, parts(sums), slopes
 
 
-def gradient(problem: Problem, kept: Kept, normalized: bool) -> Any:
-    """The gradients of the losses, block by block from the rows that are kept at both ends."""
-    x = problem.logits.astype(np.float64)
-    log_probs = x - kept.log_sums[..., None]
-    found = np.zeros(x.shape) if normalized else np.exp(log_probs)
+def gradient(problem: Problem, sums: Any, slopes: Any, normalized: bool) -> Any:
+    """The gradients of the losses: softmax, and slopes where there are any."""
+    x, log_sums = problem.logits.astype(np.float64), joined(sums)
+    found = np.zeros(x.shape) if normalized else np.exp(x - log_sums[..., None])
     for b in range(x.shape[1]):
-        ways, score = Ways(problem, b), kept.scores[b]
+        ways = Ways(problem, b)
+        columns = [problem.blank, *ways.labels] if x.shape[2] else []
+        for i, c in reversed(list(enumerate(columns))):
+            found[:, b, c] = np.where(slopes[:, b, i] == AGAIN, found[:, b, c], slopes[:, b, i])
+        found[np.isinf(log_sums[:, b]), b] = 0
+        found[np.isnan(log_sums[:, b]), b] = np.nan
         found[ways.frames :, b] = 0
-        if not score > -np.inf:  # NaN, or impossible
-            found[: ways.frames, b] = np.nan if np.isnan(score) else 0
-            continue
-        for first in range(0, ways.frames, BLOCK):
-            times = range(first, min(first + BLOCK, ways.frames))
-            alpha = [kept.alphas[first // BLOCK, b, : 2 * ways.n + 1]]
-            for t in times:
-                row = ways.before(alpha[-1]) + ways.emissions(log_probs, b, t)
-                alpha.append(relative(row)[0])
-            beta = kept.betas[first // BLOCK, b, : 2 * ways.n + 1]
-            for t in reversed(times):
-                through = alpha[t - first + 1] + ways.after(beta)
-                occupied = np.exp(through - np.logaddexp.reduce(through))
-                np.subtract.at(found[t, b], ways.columns, occupied)
-                beta = relative(ways.after(beta) + ways.emissions(log_probs, b, t))[0]
     return found
 
 

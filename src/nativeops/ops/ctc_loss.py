@@ -8,13 +8,11 @@ from nativeops.ops import _ctc
 
 
 class CtcLosses(NamedTuple, Generic[Array]):
-    """The losses, and what the gradient needs: doubles as sums of three floats, hence the 3."""
+    """The losses, and what the gradient needs, as `ctc_losses_grad` says."""
 
     loss: Float[Array, "b"]
     log_sums: Kept[Float32[Array, "t b 3"]]
-    alphas: Kept[Float32[Array, "(t+15)//16 b 2*s+1 3"]]
-    betas: Kept[Float32[Array, "(t+15)//16 b 2*s+1 3"]]
-    scores: Kept[Float32[Array, "b 3"]]
+    slopes: Kept[Float[Array, "t b s+1"]]
 
 
 @op(kernel="ctc_loss.h", independent="b")
@@ -53,8 +51,8 @@ def ctc_losses(
     Gradient: for ``logits``, in one more pass: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
         with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
     Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too
-        long. Memory: t·b·(s + 1) numbers while it runs; (0.75·s + 3)·t·b more are kept where a
-        gradient is needed.
+        long. Memory: t·b·(s + 1) numbers while it runs; t·b·(s + 4) more are kept where a gradient
+        is needed, and t·b·s/2 at most for the way to it.
     Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits), .., reduction="none")``,
         ``optax.ctc_loss``, both with ``label_loop``.
     Source: Graves, Fernandez, Gomez & Schmidhuber 2006, Connectionist temporal classification,
@@ -74,66 +72,57 @@ def ctc_losses_grad(
     logits: Float[Array, "t b c"],
     targets: Int[Array, "b s"],
     log_sums: Float32[Array, "t b 3"],
-    alphas: Float32[Array, "(t+15)//16 b 2*s+1 3"],
-    betas: Float32[Array, "(t+15)//16 b 2*s+1 3"],
-    scores: Float32[Array, "b 3"],
+    slopes: Float[Array, "t b s+1"],
     d_loss: Float[Array, "b"],
     input_lengths: Int32[Array, "b"] | None = None,
     target_lengths: Int32[Array, "b"] | None = None,
     *,
     blank: Annotated[int, AtLeast(0)] = 0,
     normalized: bool,
-    label_loop: bool,
 ) -> Float[Array, "t b c"]:
     """What flows back through `ctc_losses` into its logits.
 
-    ``d_logits[t, b, c] = d_loss[b] · (exp(logits[t, b, c] - log_sums[t, b]) - Σ_s P[t, b, s])``
-    over the states ``s`` with the label ``c``; ``P[t, b, s]`` is the probability that a way that
-    says the target is in ``s`` after frame ``t``: ``alpha[t, s] · Σ beta[t + 1, s']`` over the
-    states ``s'`` after ``s``, divided by the sum of that over all ``s``.
+    ``d_logits[t, b, c] = d_loss[b] · (exp(logits[t, b, c] - log_sums[t, b]) - P[t, b, c])``, where
+    ``P[t, b, c]`` is the probability that a way that says the target is at class ``c`` in frame
+    ``t``: the sum, over all states ``s`` with that class, of ``alpha[t, s] · Σ beta[t + 1, s']``
+    over the states ``s'`` after ``s``, divided by the sum of that over all ``s``.
 
     Args:
         logits: As given to `ctc_losses`, as the others that are named as there.
         targets: The labels.
-        log_sums: ``log Σ_c exp(logits)``; zeros with ``normalized`` and beyond a length. This and
-            the next three are doubles, each as the sum of three floats.
-        alphas: ``log alpha`` before each 16th frame, relative to its largest state.
-        betas: ``log beta`` after each 16 frames or the last, likewise. On the CPU they may be NaN:
-            `ctc_losses` leaves them to this op where it has 32 sequences or more, of 1024 frames.
-        scores: ``-loss`` of each sequence.
+        log_sums: ``log Σ_c exp(logits)`` in double precision, as the sum of three floats; zeros
+            with ``normalized`` and beyond a length. Infinite in all frames of a sequence whose
+            target no way says, NaN in those of one whose loss is NaN.
+        slopes: The difference in brackets, for the blank and then for the class of each label; 2
+            where the target had the class before; 0 where there are none.
         d_loss: The gradient that arrives at the losses.
         input_lengths: The number of frames of each sequence; all if left away.
         target_lengths: The number of labels; all if left away.
         blank: The class that says nothing.
         normalized: Whether ``logits`` are logarithms of probabilities; then without the ``exp``.
-        label_loop: Whether repeats are merged.
 
-    NaN: where the score is NaN, all frames of the sequence.
+    NaN: where ``log_sums`` is NaN, in all classes of the frame.
     Gradient: none.
-    Cost: O(t·b·(c + s)) time, in one pass over ``logits``, 16 frames at a time; a workspace of
-        about 100·s numbers for each thread, and of c numbers.
+    Cost: O(t·b·(c + s)) time, in one pass over ``logits``.
     Same as: the gradient of ``torch.nn.functional.ctc_loss(log_softmax(logits), ..)``.
     Source: Graves et al. 2006, equations 13-16.
 
     >>> even, label = np.zeros((2, 1, 3)), np.array([[1]])
     >>> kept = nativeops.ops.ctc_loss.ctc_losses.reference(even, label)[1:]
-    >>> options = dict(blank=0, normalized=False, label_loop=True)
-    >>> ctc_losses_grad(even, label, *kept, np.ones(1), **options)[0].round(4)
+    >>> ctc_losses_grad(even, label, *kept, np.ones(1), blank=0, normalized=False)[0].round(4)
     array([[ 0.    , -0.3333,  0.3333]])
     """
-    problem = _ctc.Problem(logits, targets, input_lengths, target_lengths, blank, label_loop)
-    kept = _ctc.Kept(*(_ctc.joined(parts) for parts in (log_sums, alphas, betas, scores)))
-    return _ctc.gradient(problem, kept, normalized) * d_loss[:, None]
+    problem = _ctc.Problem(logits, targets, input_lengths, target_lengths, blank, True)
+    return _ctc.gradient(problem, log_sums, slopes, normalized) * d_loss[:, None]
 
 
 @ctc_losses.gradient
 def _(  # type: ignore[no-untyped-def]
-    logits, targets, input_lengths, target_lengths, log_sums, alphas, betas, scores, d_loss,
-    blank, normalized, label_loop
+    logits, targets, input_lengths, target_lengths, log_sums, slopes, d_loss, blank, normalized
 ):  # fmt: skip
     return ctc_losses_grad(
-        logits, targets, log_sums, alphas, betas, scores, d_loss, input_lengths, target_lengths,
-        blank=blank, normalized=normalized, label_loop=label_loop,
+        logits, targets, log_sums, slopes, d_loss, input_lengths, target_lengths,
+        blank=blank, normalized=normalized,
     )  # fmt: skip
 
 
@@ -145,7 +134,7 @@ def _(random, given):  # type: ignore[no-untyped-def]
 @ctc_losses_grad.example
 def _(random, given):  # type: ignore[no-untyped-def]
     arrays: dict[str, Any] = _ctc.example(random, given)
-    options = {name: given[name] for name in ("blank", "normalized", "label_loop")}
+    options = {name: given[name] for name in ("blank", "normalized")}
     kept = ctc_losses.reference(**arrays, **options)._asdict()
     loss = kept.pop("loss")
     return {**arrays, **kept, "d_loss": random.standard_normal(loss.shape)}

@@ -29,9 +29,8 @@ def known(logits: NdArray, targets: NdArray) -> list[Known]:
     """Losses and gradients of the first and the last sequence."""
     some = [0, logits.shape[1] - 1]
     given = _ctc.Problem(logits[:, some], targets[some], None, None, logits.shape[2] - 1, True)
-    loss, *parts = _ctc.losses(given, normalized=False, zero_infinity=False)
-    kept = _ctc.Kept(*(_ctc.joined(three) for three in parts))
-    gradient = _ctc.gradient(given, kept, normalized=False)
+    loss, *kept = _ctc.losses(given, normalized=False, zero_infinity=False)
+    gradient = _ctc.gradient(given, *kept, normalized=False)
     return [Known(some, loss), Known((slice(None), some), gradient)]
 
 

@@ -5,29 +5,23 @@
 #include <cstdint>
 #include <cstring>
 
+#include "nativeops/devices/cpu/ctc_weights.h"
 #include "nativeops/devices/cpu/pack.h"
-#include "nativeops/devices/ctc.h"
 
 namespace nativeops::tuned {
 
-// The weights of all states at one time: blanks and labels apart, each with its m and its e. Behind
-// the states there are zeros up to a whole vector and one more, and a vector of them before.
-template <class A>
+// The weights of all states at one time: blanks and labels apart. Behind the states there are zeros
+// up to a whole vector and one more, and a vector of them before.
+template <class W>
 struct CtcRow {
-  A *blank_m, *blank_e, *label_m, *label_e;
-
-  Wide<A> blank(int64_t i) const { return {blank_m[i], blank_e[i]}; }
-  Wide<A> label(int64_t i) const { return {label_m[i], label_e[i]}; }
-  void set_blank(int64_t i, Wide<A> w) const { blank_m[i] = w.m, blank_e[i] = w.e; }
-  void set_label(int64_t i, Wide<A> w) const { label_m[i] = w.m, label_e[i] = w.e; }
+  Weights<W> blank, label;
 };
 
 // The probabilities of a frame: of the blank, and of each label.
-template <class A>
+template <class W>
 struct CtcFrame {
-  A *m, *e;
-  Wide<A> blank;
-  Wide<A> label(int64_t i) const { return {m[i], e[i]}; }
+  W blank;
+  Weights<W> label;
 };
 
 // The logarithms that a frame's probabilities are made from: of the labels in whole vectors, with
@@ -38,138 +32,194 @@ struct CtcLogs {
   const A* labels;
 };
 
-// A sequence's states, and the memory to walk through them.
-template <class A>
+// Rows of a sequence's states whose weights are of the form W, and of its frames' probabilities.
+template <class W, class A>
 class CtcStates {
  public:
-  static constexpr int64_t kLanes = simd::kLanes<A>;
+  using Number = typename Weights<W>::Number;
+  static constexpr bool kPlain = std::is_same_v<W, double>;
+  static constexpr int64_t kLanes = simd::kLanes<Number>, kArrays = Weights<W>::kArrays;
   int64_t n = 0, width = 0;  // labels; blanks in whole vectors
-  bool loop = true;
 
   // For targets of at most that many labels.
   CtcStates(Device& dev, int64_t labels, int64_t rows, int64_t frames)
       : stride_(round_up(labels + 1, kLanes) + 2 * kLanes),
         rows_(rows),
         frames_(frames),
-        memory_(dev.workspace<A>((rows * 4 + frames * 2 + 1) * stride_)),
-        kept_(dev.workspace<double>(2 * labels + 1 + 2 * kLanes)) {}
+        memory_(dev.workspace<Number>((kArrays * (2 * rows + frames) + 1) * stride_)) {}
 
   template <class T, class I>
   void begin(const ctc::Problem<T, I>& problem, int64_t b) {
+    if (b == sequence_) return;
     const int64_t before = width;
+    sequence_ = b;
     n = problem.labels(b);
     width = round_up(n + 1, kLanes);
-    loop = problem.label_loop;
-    std::fill(skips() - kLanes, skips() + width + kLanes, lowest<A>());
-    for (int64_t i = 1; i < n; ++i) skips()[i] = problem.skips(b, i) ? A(0) : lowest<A>();
+    loop_ = problem.label_loop;
+    std::fill(skips() - kLanes, skips() + width + kLanes, Form<W>::kShut);
+    for (int64_t i = 1; i < n; ++i) {
+      if (problem.skips(b, i)) skips()[i] = Form<W>::kOpen;
+    }
     // No step writes beside the states, and all of them are written before they are read.
     for (int64_t i = 0; i < rows_ && width != before; ++i) clear(row(i));
   }
 
-  CtcRow<A> row(int64_t i) const {
-    return {array(4 * i), array(4 * i + 1), array(4 * i + 2), array(4 * i + 3)};
-  }
+  static Wide<double> to_wide(W w) { return Form<W>::to_wide(w); }
+  CtcRow<W> row(int64_t i) const { return {weights(2 * i), weights(2 * i + 1)}; }
 
-  [[gnu::flatten]] CtcFrame<A> frame(int64_t i, CtcLogs<A> logs) const {
-    const CtcFrame<A> to{array(4 * rows_ + 2 * i), array(4 * rows_ + 2 * i + 1),
-                         wide_exp(logs.blank)};
+  [[gnu::flatten]] CtcFrame<W> frame(int64_t i, CtcLogs<A> logs) const {
+    const CtcFrame<W> to{Form<W>::from_log(logs.blank), weights(2 * rows_ + i)};
     const A* from = logs.labels;
     NATIVEOPS_IVDEP
-    for (int64_t k = 0; k < width; ++k) {
-      const Wide<A> y = wide_exp(from[k]);
-      to.m[k] = y.m, to.e[k] = y.e;
-    }
+    for (int64_t k = 0; k < width; ++k) to.label.set(k, Form<W>::from_log(from[k]));
     return to;
   }
 
-  void start(CtcRow<A> row, int64_t blank) const {
+  void start(CtcRow<W> row, int64_t blank) const {
     clear(row);
-    row.blank_e[blank] = 0;
+    row.blank.set(blank, Form<W>::from_log(A(0)));
   }
 
   // to = y · Σ from over the states before
-  void forth(CtcRow<A> from, CtcRow<A> to, CtcFrame<A> y) const {
-    loop ? forth<true>(from, to, y) : forth<false>(from, to, y);
+  void forth(CtcRow<W> from, CtcRow<W> to, CtcFrame<W> y) const {
+    loop_ ? forth<true>(from, to, y) : forth<false>(from, to, y);
   }
 
   // to = y · Σ from over the states after; each(i, sums) sees both sums before.
   template <class F>
-  void back(CtcRow<A> from, CtcRow<A> to, CtcFrame<A> y, F each) const {
-    loop ? back<true>(from, to, y, each) : back<false>(from, to, y, each);
+  void back(CtcRow<W> from, CtcRow<W> to, CtcFrame<W> y, F each) const {
+    loop_ ? back<true>(from, to, y, each) : back<false>(from, to, y, each);
   }
 
-  // Makes a row relative to its largest weight; see ctc::Walk.
-  double lower(CtcRow<A> row) const {
-    A top = lowest<A>();
+  // Brings a row's largest weight to 2^0, or a plain one to Plain::kTop, and returns the exponent
+  // that is gone.
+  [[gnu::flatten]] double lower(CtcRow<W> row) const {
+    const Number most = fold_row<Number>(
+        width, lowest<Number>(),
+        [=](int64_t i) {
+          return max2(Form<W>::exponent(row.blank[i]), Form<W>::exponent(row.label[i]));
+        },
+        [](Number a, Number b) { return max2(a, b); });
+    if (!is_finite(most)) return 0;
+    const Number by = (kPlain ? Number(Plain::kTop) : Number(0)) - most;
+    NATIVEOPS_IVDEP
     for (int64_t i = 0; i < width; ++i) {
-      top = max_or_nan(top, max_or_nan(row.blank_e[i], row.label_e[i]));
+      row.blank.set(i, Form<W>::scaled(row.blank[i], by));
+      row.label.set(i, Form<W>::scaled(row.label[i], by));
     }
-    if (!is_finite(top)) return 0;
-    for (int64_t i = 0; i < width; ++i) row.blank_e[i] -= top, row.label_e[i] -= top;
-    return log_of(Wide<A>{A(1), top});
+    return static_cast<double>(-by);
   }
 
-  // Writes a row as logarithms relative to the largest, and zeros behind it.
-  [[gnu::flatten]] void keep(CtcRow<A> row, View<float, 2> to) const {
-    double *log = kept_.data(), top = lowest<double>();
-    for (int64_t i = 0; i <= n; ++i) log[i] = log_of(row.blank(i));
-    for (int64_t i = 0; i < n; ++i) log[n + 1 + i] = log_of(row.label(i));
-    for (int64_t s = 0; s <= 2 * n; ++s) top = max_or_nan(top, log[s]);
-    if (top == lowest<double>()) top = 0;
-    for (int64_t s = 0; s <= 2 * n; ++s) ctc::set(to, log[s] - top, s);
-    for (int64_t s = 2 * n + 1; s < to.size(0); ++s) ctc::set(to, 0.0, s);
+  // Whether plain doubles can hold a lowered row; they do not hold NaN.
+  [[gnu::flatten]] bool fits(CtcRow<W> row) const {
+    const Number least = fold_row<Number>(
+        width, Number(0),
+        [=](int64_t i) {
+          const Number a = Form<W>::exponent(row.blank[i]), b = Form<W>::exponent(row.label[i]);
+          return min_or_nan(a == lowest<Number>() ? Number(0) : a,
+                            b == lowest<Number>() ? Number(0) : b);
+        },
+        [](Number a, Number b) { return min_or_nan(a, b); });
+    return static_cast<double>(least) >= Plain::kLeast - (kPlain ? 0 : Plain::kTop);
   }
 
-  // Such a row again.
-  [[gnu::flatten]] void take(View<const float, 2> from, CtcRow<A> row) const {
-    double* log = kept_.data();
-    clear(row);
-    for (int64_t s = 0; s <= 2 * n; ++s) log[s] = ctc::get(from, s);
-    for (int64_t i = 0; i <= n; ++i) row.set_blank(i, wide_of_log<A>(log[i]));
-    for (int64_t i = 0; i < n; ++i) row.set_label(i, wide_of_log<A>(log[n + 1 + i]));
+  // A lowered row of the other form, lowered; returns the exponent that is gone.
+  template <class Other>
+  [[gnu::flatten]] double convert(CtcRow<Other> from, CtcRow<W> to) const {
+    clear(to);
+    for (int64_t i = 0; i <= n; ++i) {
+      to.blank.set(i, Form<W>::from_wide(Form<Other>::to_wide(from.blank[i])));
+      to.label.set(i, Form<W>::from_wide(Form<Other>::to_wide(from.label[i])));
+    }
+    return lower(to);
+  }
+
+  [[gnu::flatten]] void copy(CtcRow<W> from, CtcRow<W> to) const {
+    for (int64_t i = 0; i < width; ++i) to.blank.set(i, from.blank[i]);
+    for (int64_t i = 0; i < width; ++i) to.label.set(i, from.label[i]);
   }
 
  private:
-  A* array(int64_t i) const { return memory_.data() + i * stride_ + kLanes; }
-  A* skips() const { return array(4 * rows_ + 2 * frames_); }
+  Number* array(int64_t i) const { return memory_.data() + i * stride_ + kLanes; }
+  Weights<W> weights(int64_t i) const { return Weights<W>::in(array(kArrays * i), stride_); }
+  Number* skips() const { return array(kArrays * (2 * rows_ + frames_)); }
 
-  void clear(CtcRow<A> row) const {
-    for (A* m : {row.blank_m, row.label_m}) std::fill(m - kLanes, m + width + kLanes, A(1));
-    for (A* e : {row.blank_e, row.label_e}) {
-      std::fill(e - kLanes, e + width + kLanes, lowest<A>());
+  void clear(CtcRow<W> row) const {
+    for (int64_t i = -kLanes; i < width + kLanes; ++i) {
+      row.blank.set(i, Form<W>::zero());
+      row.label.set(i, Form<W>::zero());
     }
   }
 
   template <bool kLoop>
-  [[gnu::flatten]] void forth(CtcRow<A> from, CtcRow<A> to, CtcFrame<A> y) const {
-    const A* skip = skips();
+  [[gnu::flatten]] void forth(CtcRow<W> from, CtcRow<W> to, CtcFrame<W> y) const {
+    const Number* skip = skips();
     NATIVEOPS_IVDEP
     for (int64_t i = 0; i < width; ++i) {
-      const Wide<A> blank = from.blank(i), before = from.label(i - 1);
-      const Wide<A> jump{before.m, before.e + skip[i]};
-      to.set_blank(i, (blank + before) * y.blank);
-      to.set_label(i, (kLoop ? sum(from.label(i), blank, jump) : blank + jump) * y.label(i));
+      const W blank = from.blank[i], before = from.label[i - 1];
+      const W jump = Form<W>::through(before, skip[i]);
+      to.blank.set(i, (blank + before) * y.blank);
+      to.label.set(i, (kLoop ? sum(from.label[i], blank, jump) : blank + jump) * y.label[i]);
     }
   }
 
   template <bool kLoop, class F>
-  [[gnu::flatten]] void back(CtcRow<A> from, CtcRow<A> to, CtcFrame<A> y, F each) const {
-    const A* skip = skips();
+  [[gnu::flatten]] void back(CtcRow<W> from, CtcRow<W> to, CtcFrame<W> y, F each) const {
+    const Number* skip = skips();
     NATIVEOPS_IVDEP
     for (int64_t i = 0; i < width; ++i) {
-      const Wide<A> label = from.label(i), blank = from.blank(i + 1), after = from.label(i + 1);
-      const Wide<A> jump{after.m, after.e + skip[i + 1]};
-      const Wide<A> of_blank = from.blank(i) + label;
-      const Wide<A> of_label = kLoop ? sum(label, blank, jump) : blank + jump;
+      const W label = from.label[i], blank = from.blank[i + 1], after = from.label[i + 1];
+      const W jump = Form<W>::through(after, skip[i + 1]);
+      const W of_blank = from.blank[i] + label;
+      const W of_label = kLoop ? sum(label, blank, jump) : blank + jump;
       each(i, of_blank, of_label);
-      to.set_blank(i, of_blank * y.blank);
-      to.set_label(i, of_label * y.label(i));
+      to.blank.set(i, of_blank * y.blank);
+      to.label.set(i, of_label * y.label[i]);
     }
   }
 
-  int64_t stride_, rows_, frames_;
+  int64_t sequence_ = -1, stride_, rows_, frames_;
+  bool loop_ = true;
+  Workspace<Number> memory_;
+};
+
+// Rows that are kept, each in the form that it has.
+template <class A>
+class CtcKept {
+ public:
+  CtcKept(Device& dev, int64_t labels, int64_t count)
+      : stride_(round_up(labels + 1, simd::kLanes<A>)),
+        memory_(dev.workspace<A>(count * 4 * stride_)),
+        is_plain_(dev.workspace<int8_t>(count)) {}
+
+  bool is_plain(int64_t i) const { return is_plain_[i] != 0; }
+  template <class W>
+  void keep(int64_t i, const CtcStates<W, A>& states, CtcRow<W> row) {
+    is_plain_[i] = states.kPlain;
+    states.copy(row, at<W>(i));
+  }
+  template <class W>
+  void take(int64_t i, const CtcStates<W, A>& states, CtcRow<W> row) const {
+    if (is_plain(i) == states.kPlain) {
+      states.copy(at<W>(i), row);
+    } else if (is_plain(i)) {
+      states.convert(at<double>(i), row);
+    } else {
+      states.convert(at<Wide<A>>(i), row);
+    }
+  }
+
+ private:
+  template <class W>
+  CtcRow<W> at(int64_t i) const {
+    using Many = Weights<W>;
+    auto* memory = reinterpret_cast<typename Many::Number*>(memory_.data() + i * 4 * stride_);
+    return {Many::in(memory, stride_), Many::in(memory + Many::kArrays * stride_, stride_)};
+  }
+
+  int64_t stride_;
   Workspace<A> memory_;
-  Workspace<double> kept_;
+  Workspace<int8_t> is_plain_;
 };
 
 }  // namespace nativeops::tuned

@@ -44,6 +44,18 @@ void share_side_by_side(Device& dev, int64_t items, int64_t steps, Make make, F 
       });
 }
 
+// f(t, b) of so many frames of all sequences, along the batch or along time: whichever is nearer in
+// memory.
+template <class T, class F>
+void for_each_frame(In<T, 3> logits, int64_t first, int64_t count, F f) {
+  const int64_t steps = logits.size(0), batch = logits.size(1);
+  const bool by_time = logits.stride(0) < logits.stride(1);
+  const int64_t end = std::min(first + count, steps * batch);
+  for (int64_t r = first; r < end; ++r) {
+    by_time ? f(r % steps, r / steps) : f(r / batch, r % batch);
+  }
+}
+
 // The classes of a frame side by side: where they are, or copied.
 template <class T>
 class CtcClasses {
@@ -76,25 +88,30 @@ class CtcFrames {
         blanks_(dev.workspace<A>(problem.logits.size(0) * problem.logits.size(1))),
         labels_(dev.workspace<A>(problem.logits.size(0) * problem.logits.size(1) * width_)) {
     const auto x = problem.logits;
-    // Along the batch or along time, whichever is nearer in memory.
-    const int64_t steps = x.size(0), batch = x.size(1);
-    const bool by_time = x.stride(0) < x.stride(1);
     share(
-        dev, ceil_div(steps * batch, kRows), x.count(), [&] { return CtcClasses<T>(dev, x); },
+        dev, ceil_div(x.size(0) * x.size(1), kRows), x.count(),
+        [&] { return CtcClasses<T>(dev, x); },
         [&](CtcClasses<T>& classes, int64_t task) {
           Rows rows;
-          const int64_t end = std::min((task + 1) * kRows, steps * batch);
-          for (int64_t r = task * kRows; r < end; ++r) {
-            const int64_t t = by_time ? r % steps : r / batch, b = by_time ? r / steps : r % batch;
-            rows.add(t, b, gather(classes, t, b));
-          }
+          for_each_frame(x, task * kRows, kRows,
+                         [&](int64_t t, int64_t b) { rows.add(t, b, gather(classes, t, b)); });
           finish(rows, log_sums);
         });
   }
 
+  int64_t width() const { return width_; }  // of its logarithms, whole vectors
   CtcLogs<A> at(int64_t t, int64_t b) const {
     const int64_t place = b * problem.logits.size(0) + t;
     return {blanks_[place], labels_.data() + place * width_};
+  }
+
+  // Whether plain doubles can hold what frames first .. end - 1 do: see Plain.
+  bool are_plain(int64_t first, int64_t end, int64_t b) const {
+    const A all = reach(first, end, b);  // nearly always enough
+    if (static_cast<double>(all) <= Plain::kReach / static_cast<double>(end - first)) return true;
+    double sum = 0;
+    for (int64_t t = first; t < end; ++t) sum += static_cast<double>(reach(t, t + 1, b));
+    return static_cast<double>(all) <= Plain::kFrame && sum <= Plain::kReach;
   }
 
  private:
@@ -132,6 +149,22 @@ class CtcFrames {
     return sums.sum == 0 ? none : sums;
   }
 
+  // How many powers of two the smallest probability but 0 is below 1. Infinite if one is not one,
+  // NaN if one is.
+  [[gnu::flatten]] A reach(int64_t first, int64_t end, int64_t b) const {
+    const int64_t place = b * problem.logits.size(0) + first, count = end - first;
+    const auto below = [](A x) {
+      return x == lowest<A>() ? A(0) : x > A(1) ? highest<A>() : x * A(-0x1.71547652b82fep+0);
+    };
+    const auto most = [=](const A* logs, int64_t n, A init) {
+      return fold_row<A>(
+          n, init, [=](int64_t i) { return below(logs[i]); },
+          [](A a, A b) { return max_or_nan(a, b); });
+    };
+    const A of_blanks = most(blanks_.data() + place, count, A(0));
+    return most(labels_.data() + place * width_, count * width_, of_blanks);
+  }
+
   template <class F>
   void put(int64_t t, int64_t b, A blank, F label) const {
     const int64_t place = b * problem.logits.size(0) + t, n = problem.labels(b);
@@ -167,28 +200,24 @@ template <class A, class Frames>
 class CtcWalk {
  public:
   CtcWalk(Device& dev, const Frames& frames)
-      : frames_(&frames), states_(dev, frames.problem.targets.size(1), 2, 1) {}
+      : frames_(&frames),
+        wide_(dev, frames.problem.targets.size(1), 2, 1),
+        plain_(dev, frames.problem.targets.size(1), 2, 1) {}
 
-  void begin(int64_t b, bool forth, Out<float, 4> kept) {
-    states_.begin(frames_->problem, b);
-    states_.start(states_.row(0), forth ? 0 : states_.n);
-    b_ = b, forth_ = forth, kept_ = kept, base_ = 0;
-    done_ = 0, frames_of_b_ = frames_->problem.frames(b);
-    if (kept) keep_nothing();
+  // `kept` gets the weights before (or, on the way back, behind) block k at first + k · step.
+  void begin(int64_t b, bool forth, CtcKept<A>* kept, int64_t first = 0, int64_t step = 1) {
+    b_ = b, forth_ = forth, kept_ = kept, first_ = first, step_ = step;
+    done_ = 0, frames_of_b_ = frames_->problem.frames(b), exponent_ = 0, is_plain_ = true;
+    plain_.begin(frames_->problem, b);
+    plain_.start(plain_.row(0), forth ? 0 : plain_.n);
   }
 
   // One frame further; false behind the last.
   bool next() {
     if (done_ == frames_of_b_) return false;
     const int64_t t = forth_ ? done_ : frames_of_b_ - 1 - done_;
-    const auto from = states_.row(done_ % 2), to = states_.row(1 - done_ % 2);
-    if (done_ == 0 || (forth_ ? t : t + 1) % ctc::kBlock == 0) {
-      base_ += states_.lower(from);
-      if (kept_) states_.keep(from, nativeops::at(nativeops::at(kept_, t / ctc::kBlock), b_));
-    }
-    const auto y = states_.frame(0, frames_->at(t, b_));
-    forth_ ? states_.forth(from, to, y)
-           : states_.back(from, to, y, [](int64_t, Wide<A>, Wide<A>) {});
+    if (done_ == 0 || (forth_ ? t : t + 1) % ctc::kBlock == 0) begin_block(t);
+    is_plain_ ? step(plain_, t) : step(wide_, t);
     ++done_;
     return true;
   }
@@ -196,25 +225,58 @@ class CtcWalk {
   int64_t sequence() const { return b_; }
   bool forth() const { return forth_; }
   // log p of the whole, behind the last frame.
-  double score() const {
-    const auto end = states_.row(done_ % 2);
-    return base_ + log_of(end.blank(states_.n) + end.label(states_.n - 1));
-  }
+  double score() const { return is_plain_ ? score(plain_) : score(wide_); }
 
  private:
-  // Zeros where the sequence has no frames.
-  void keep_nothing() const {
-    for (int64_t k = ceil_div(frames_of_b_, ctc::kBlock); k < kept_.size(0); ++k) {
-      for (int64_t s = 0; s < kept_.size(2); ++s) ctc::set(kept_, 0.0, k, b_, s);
-    }
+  // Every block of frames is walked in the form that it needs.
+  void begin_block(int64_t t) {
+    const int64_t first = t / ctc::kBlock * ctc::kBlock;
+    const int64_t end = forth_ ? std::min(first + ctc::kBlock, frames_of_b_) : t + 1;
+    const bool fits = is_plain_ ? lower(plain_) : lower(wide_);
+    const bool plain = fits && frames_->are_plain(first, end, b_);
+    if (plain != is_plain_) plain ? change(wide_, plain_) : change(plain_, wide_);
+    is_plain_ = plain;
+    if (kept_ == nullptr) return;
+    plain ? keep(plain_, t / ctc::kBlock) : keep(wide_, t / ctc::kBlock);
+  }
+  template <class States>
+  bool lower(const States& states) {
+    const auto row = states.row(done_ % 2);
+    exponent_ += states.lower(row);
+    return states.fits(row);
+  }
+  template <class States>
+  void keep(const States& states, int64_t block) const {
+    kept_->keep(first_ + block * step_, states, states.row(done_ % 2));
+  }
+  template <class From, class To>
+  void change(const From& from, To& to) {
+    to.begin(frames_->problem, b_);
+    exponent_ += to.convert(from.row(done_ % 2), to.row(done_ % 2));
+  }
+
+  template <class States>
+  void step(States& states, int64_t t) {
+    const auto from = states.row(done_ % 2), to = states.row(1 - done_ % 2);
+    const auto y = states.frame(0, frames_->at(t, b_));
+    forth_ ? states.forth(from, to, y) : states.back(from, to, y, [](auto...) {});
+  }
+
+  template <class States>
+  double score(const States& states) const {
+    const auto end = states.row(done_ % 2);
+    auto all = states.to_wide(end.blank[states.n] + end.label[states.n - 1]);
+    all.e += exponent_;
+    return log_of(all);
   }
 
   const Frames* frames_;
-  CtcStates<A> states_;
-  Out<float, 4> kept_{};
-  int64_t b_ = 0, done_ = 0, frames_of_b_ = 0;
-  bool forth_ = true;
-  double base_ = 0;
+  CtcStates<Wide<A>, A> wide_;
+  CtcStates<double, A> plain_;
+  CtcKept<A>* kept_ = nullptr;
+  int64_t first_ = 0, step_ = 1, b_ = 0, done_ = 0, frames_of_b_ = 0;
+  bool forth_ = true, is_plain_ = true;
+  double exponent_ = 0;  // weights are 2^exponent_ times those in the row
 };
 
 }  // namespace nativeops::tuned

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "nativeops/devices/cpu/activations.h"
+#include "nativeops/devices/math.h"
 
 namespace nativeops::simd {
 

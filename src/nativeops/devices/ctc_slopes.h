@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of CTC, kBlock frames at a time, as ops/ctc_loss.h computes it on every device: from
-// the kept weights at both ends of the frames, those between are computed again. So all blocks of
-// all sequences run at once, and next to nothing is kept.
+// The slopes of CTC at the target's classes, kBlock frames at a time, as ops/ctc_loss.h computes
+// them on every device: from the kept weights at both ends of the frames, those between are
+// computed again. So all blocks of all sequences run at once, and next to nothing is kept.
 #pragma once
 #include "nativeops/devices/ctc.h"
 
 namespace nativeops::ctc {
 
+// to[t,b]: softmax less posterior of the blank, then of the class of each label, but kAgain where
+// the target had it before.
 template <class T, class I>
-struct Gradient {
+struct Slopes {
   using A = Accum<T>;
   using Row = View<A, 2>;
 
   Walk<T, I> walk;
   int64_t block;
-  A* memory;  // [kBlock + 1] rows of alpha, two of beta, and what follows
-  Out<T, 3> d_logits;
-  A d_loss;
+  Row before, behind;  // the kept weights: alpha before the first frame, beta behind the last
+  A* memory;           // kBlock rows of alpha, two of beta, and what follows
+  Out<T, 3> to;
+
+  // Numbers of memory for targets of so many labels.
+  static int64_t count(int64_t labels) {
+    return (2 * (kBlock + 2) + 1) * (2 * labels + 1) + 2 * labels;
+  }
 
   KERNEL int64_t first() const { return block * kBlock; }
   KERNEL int64_t end() const {  // of the frames that the sequence has
@@ -26,28 +33,24 @@ struct Gradient {
     const int64_t states = walk.problem.most_states();
     return dense(memory + i * 2 * states, 2, states);
   }
-  KERNEL Row alpha(int64_t t) const { return row(t - first() + 1); }
-  KERNEL Row beta(int64_t t) const { return row(kBlock + 1 + t % 2); }
+  KERNEL Row alpha(int64_t t) const { return t < first() ? before : row(t - first()); }
+  KERNEL Row beta(int64_t t) const { return t == end() ? behind : row(kBlock + t % 2); }
   KERNEL View<A, 1> more(int64_t i) const {  // of as many numbers as there are states
     const int64_t states = walk.problem.most_states();
-    return dense(memory + (2 * (kBlock + 3) + i) * states, states);
+    return dense(memory + (2 * (kBlock + 2) + i) * states, states);
   }
   KERNEL View<A, 1> occupied() const { return more(0); }  // p(s at t)
   // The next label of the target that is the same; n if there is none, -1 where one is before it.
   KERNEL View<A, 1> same() const { return more(1); }
 
-  KERNEL void run(Team team, In<float, 4> alphas, In<float, 4> betas, double score) const {
-    const Gradient self = *this;
-    const int64_t most = min2(first() + kBlock, d_logits.size(0)), b = walk.b;
-    const bool possible = score > -Extreme<double>::highest;
-    const bool none = !possible || end() == first();
-    for (int64_t t = none ? first() : end(); t < most; ++t) {  // NaN of NaN, else 0
-      const A value = t < end() && score != score ? A(score) : A(0);
-      team.each(0, d_logits.size(2), [=](int64_t c) { self.d_logits(t, b, c) = T(value); });
+  KERNEL void run(Team team, double score) const {
+    const Slopes self = *this;
+    const int64_t most = min2(first() + kBlock, to.size(0)), b = walk.b;
+    const bool none = !is_finite(score) || end() == first();
+    for (int64_t t = none ? first() : end(); t < most; ++t) {
+      team.each(0, to.size(2), [=](int64_t i) { self.to(t, b, i) = T(A(0)); });
     }
     if (none) return;
-    take(team, alpha(first() - 1), alphas);
-    take(team, beta(end()), betas);
     link(team);
     team.sync();
     walk_forth(team);
@@ -55,15 +58,15 @@ struct Gradient {
     for (int64_t t = end() - 1; t >= first(); --t) step(team, t, all);
   }
 
-  KERNEL void take(Team team, Row to, In<float, 4> kept) const {
-    const int64_t b = walk.b, k = block;
-    team.each(0, walk.states(), [=](int64_t s) {
-      Walk<T, I>::set_weight(to, s, wide_of_log<A>(get(kept, k, b, s)));
-    });
+  // Tells the gradient of frames whose sequence no way says, or has a NaN.
+  KERNEL void mark(Team team, Out<float, 3> log_sums, double score) const {
+    const int64_t b = walk.b;
+    const double mark = score == score ? Extreme<double>::highest : score;
+    team.each(first(), end(), [=](int64_t t) { set(log_sums, mark, t, b); });
   }
 
   KERNEL void link(Team team) const {
-    const Gradient self = *this;
+    const Slopes self = *this;
     const int64_t n = walk.n(), b = walk.b;
     team.each(0, n, [=](int64_t i) {
       const int64_t label = self.walk.problem.label(b, i);
@@ -81,7 +84,7 @@ struct Gradient {
   }
 
   KERNEL void walk_forth(Team team) const {
-    const Gradient self = *this;
+    const Slopes self = *this;
     for (int64_t t = first(); t < end(); ++t) {
       team.each(0, walk.states(), [=](int64_t s) {
         const auto ways = self.walk.before(self.alpha(t - 1), s);
@@ -98,7 +101,7 @@ struct Gradient {
 
   // Their sum over all states: the same in all frames, but for rounding.
   KERNEL Wide<A> total(Team team) const {
-    const Gradient self = *this;
+    const Slopes self = *this;
     const int64_t t = end() - 1;
     const A e = team.max(0, walk.states(), [=](int64_t s) { return self.through(t, s).e; });
     const A m = team.sum(0, walk.states(), [=](int64_t s) {
@@ -109,7 +112,7 @@ struct Gradient {
   }
 
   KERNEL void step(Team team, int64_t t, Wide<A> all) const {
-    const Gradient self = *this;
+    const Slopes self = *this;
     team.each(0, walk.states(), [=](int64_t s) {
       self.occupied()(s) = ratio(self.through(t, s), all);
       const auto ways = self.walk.after(self.beta(t + 1), s);
@@ -119,21 +122,24 @@ struct Gradient {
   }
 
   KERNEL void write(Team team, int64_t t) const {
-    const Gradient self = *this;
-    const int64_t b = walk.b, n = walk.n(), blank = walk.problem.blank;
+    const Slopes self = *this;
+    const int64_t b = walk.b, n = walk.n();
     const A blanks = team.sum(0, n + 1, [=](int64_t s) { return self.occupied()(s); });
-    team.each(0, d_logits.size(2), [=](int64_t c) {
-      self.d_logits(t, b, c) = T(self.d_loss * (self.softmax(t, c) - (c == blank ? blanks : A(0))));
-    });
-    team.sync();
-    team.each(0, n, [=](int64_t first) {
-      if (self.same()(first) < 0) return;
-      const int64_t c = self.walk.problem.label(b, first);
-      A sum = 0;
-      for (int64_t i = first; i < n; i = static_cast<int64_t>(self.following()(i))) {
-        sum += self.occupied()(n + 1 + i);
+    team.each(0, to.size(2), [=](int64_t place) {
+      const int64_t first = place - 1;
+      A sum = blanks;
+      if (first >= n || (first >= 0 && self.same()(first) < 0)) {
+        self.to(t, b, place) = T(first >= n ? A(0) : A(kAgain));
+        return;
       }
-      self.d_logits(t, b, c) = T(self.d_loss * (self.softmax(t, c) - sum));
+      if (first >= 0) {
+        sum = 0;
+        for (int64_t i = first; i < n; i = static_cast<int64_t>(self.following()(i))) {
+          sum += self.occupied()(n + 1 + i);
+        }
+      }
+      const int64_t c = first < 0 ? self.walk.problem.blank : self.walk.problem.label(b, first);
+      self.to(t, b, place) = T(self.softmax(t, c) - sum);
     });
     team.sync();
   }

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights of CTC's states in two forms. Wide numbers hold any. Plain doubles take a third of
+// the time, and lose nothing either where a block of frames stays within their range.
+#pragma once
+#include <cstdint>
+
+#include "nativeops/devices/cpu/fold.h"
+#include "nativeops/devices/cpu/softmax.h"
+#include "nativeops/devices/ctc.h"
+
+namespace nativeops::tuned {
+
+// When plain doubles are used, as powers of two: a row's largest weight is brought to kTop, none
+// but zeros may be below kLeast then, and the smallest probabilities of a block's frames may be
+// kReach together, and kFrame each. So all weights are normal numbers, also of the next row when it
+// is brought to kTop. Where products of two rows sum up to kWhole, what was lost is 2^-300 of it.
+struct Plain {
+  static constexpr double kTop = 400, kLeast = -400, kReach = 560, kFrame = 115, kWhole = -700;
+};
+
+// Many weights side by side.
+template <class W>
+struct Weights;
+
+template <class A>
+struct Weights<Wide<A>> {
+  using Number = A;
+  static constexpr int64_t kArrays = 2;
+  A *m, *e;
+
+  static Weights in(A* memory, int64_t stride) { return {memory, memory + stride}; }
+  NATIVEOPS_INLINE Wide<A> operator[](int64_t i) const { return {m[i], e[i]}; }
+  NATIVEOPS_INLINE void set(int64_t i, Wide<A> w) const { m[i] = w.m, e[i] = w.e; }
+};
+
+template <>
+struct Weights<double> {
+  using Number = double;
+  static constexpr int64_t kArrays = 1;
+  double* number;
+
+  static Weights in(double* memory, int64_t) { return {memory}; }
+  NATIVEOPS_INLINE double operator[](int64_t i) const { return number[i]; }
+  NATIVEOPS_INLINE void set(int64_t i, double w) const { number[i] = w; }
+};
+
+// What is done with one weight.
+template <class W>
+struct Form;
+
+template <class A>
+struct Form<Wide<A>> {
+  using W = Wide<A>;
+  static constexpr A kOpen = 0, kShut = Extreme<A>::lowest;
+
+  NATIVEOPS_INLINE static W zero() { return wide_zero<A>(); }
+  NATIVEOPS_INLINE static W from_log(A x) { return wide_exp(x); }
+  NATIVEOPS_INLINE static W from_wide(Wide<double> w) {
+    return {static_cast<A>(w.m), static_cast<A>(w.e)};
+  }
+  NATIVEOPS_INLINE static Wide<double> to_wide(W w) {
+    return {static_cast<double>(w.m), static_cast<double>(w.e)};
+  }
+  // w through a way that is open or shut.
+  NATIVEOPS_INLINE static W through(W w, A way) { return {w.m, w.e + way}; }
+  NATIVEOPS_INLINE static W product(W a, W b) { return {a.m * b.m, a.e + b.e}; }
+  NATIVEOPS_INLINE static A exponent(W w) { return w.e; }
+  NATIVEOPS_INLINE static W scaled(W w, A exponent) { return {w.m, w.e + exponent}; }
+};
+
+template <>
+struct Form<double> {
+  static constexpr double kOpen = 1, kShut = 0;
+
+  NATIVEOPS_INLINE static double zero() { return 0; }
+  template <class A>
+  NATIVEOPS_INLINE static double from_log(A x) {
+    return static_cast<double>(simd::exp_negative(x));
+  }
+  NATIVEOPS_INLINE static double from_wide(Wide<double> w) { return w.m * scale_of(w.e); }
+  NATIVEOPS_INLINE static Wide<double> to_wide(double w) {
+    const Wide<double> some = Wide<double>{w, 0} * wide_one<double>();
+    return {some.m, w == 0 ? lowest<double>() : some.e + (w - w)};  // NaN of NaN
+  }
+  NATIVEOPS_INLINE static double through(double w, double way) { return w * way; }
+  NATIVEOPS_INLINE static double product(double a, double b) { return a * b; }
+  NATIVEOPS_INLINE static double exponent(double w) { return to_wide(w).e; }
+  NATIVEOPS_INLINE static double scaled(double w, double exponent) {
+    return w * scale_of(exponent);
+  }
+};
+
+NATIVEOPS_INLINE double sum(double a, double b, double c) { return a + b + c; }
+
+// Σ of products of two rows, and what one of them is of it.
+template <class W>
+struct Whole;
+
+template <class A>
+struct Whole<Wide<A>> {
+  A factor = 0, e = 0;
+
+  Whole() = default;
+  Whole(Weights<Wide<A>> products, int64_t count)
+      : e(fold_row<A>(
+            count, lowest<A>(), [=](int64_t i) { return products.e[i]; },
+            [](A a, A b) { return max2(a, b); })) {
+    const A top = e;
+    factor = 1 / fold_row<A>(
+                     count, A(0),
+                     [=](int64_t i) { return products.m[i] * scale_of(products.e[i] - top); },
+                     [](A a, A b) { return a + b; });
+  }
+  bool holds() const { return true; }
+  NATIVEOPS_INLINE A part(Wide<A> a, Wide<A> b) const {
+    return a.m * b.m * factor * scale_of(a.e + b.e - e);
+  }
+};
+
+template <>
+struct Whole<double> {
+  double factor = 0;
+
+  Whole() = default;
+  Whole(Weights<double> products, int64_t count)
+      : factor(1 / fold_row<double>(
+                       count, 0.0, [=](int64_t i) { return products[i]; },
+                       [](double a, double b) { return a + b; })) {}
+  // Whether the products that were too small for a double did not matter.
+  bool holds() const { return factor <= elementary::power_of_two(-Plain::kWhole); }
+  NATIVEOPS_INLINE double part(double a, double b) const { return a * b * factor; }
+};
+
+}  // namespace nativeops::tuned
