@@ -27,6 +27,8 @@ endif
 
 # For work on one machine: "90" runs on that GPU, and by PTX on later ones. Wheels have them all.
 export NATIVEOPS_CUDA_ARCHS ?= 90
+# CUDA kernels take minutes to compile: where there is no GPU, only `make cuda` does.
+cuda = $(or $(NATIVEOPS_CUDA),$(if $(shell nvidia-smi --list-gpus 2>/dev/null),auto,off))
 
 help: ## List these words
 	@echo "make WORD, where WORD is one of"
@@ -72,6 +74,10 @@ test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs
 	NATIVEOPS_ISA=amx build/tiles/environment/bin/python -m pytest $(TESTS) -m "not cuda and not slow" \
 	  $(addprefix build/tiles/package/nativeops/ops/,$(addsuffix _test.py,lstm gru rnn recurrent recurrent_batch recurrent_precision))
 
+cuda: $(built) ## Compile the CUDA kernels, also where there is no GPU
+	rm $(built)
+	@$(MAKE) NATIVEOPS_CUDA=on $(built)
+
 test-cuda: $(built) ## Run the tests that need an NVIDIA GPU
 	@nvidia-smi --list-gpus 2>/dev/null | grep -q GPU || \
 	  { echo "make test-cuda: there is no NVIDIA GPU here: nvidia-smi lists none." >&2; exit 1; }
@@ -108,7 +114,7 @@ doctor: $(built) ## Say what works on this machine, and what to do about the res
 wheel: $(built) ## Build the source archive and the wheel into dist/
 	$(python) -m build --outdir dist
 
-.PHONY: help setup test test-slow test-versions test-races test-sanitizers test-tiles test-cuda \
+.PHONY: help setup test test-slow test-versions test-races test-sanitizers test-tiles cuda test-cuda \
   lint format docs bench demo doctor wheel golden machine
 
 # What only the machine's owner can install, said in one sentence.
@@ -129,10 +135,10 @@ $(VENV)/.environment: pyproject.toml constraints.txt | machine
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.environment $(SOURCES)
-	$(PIP) --no-build-isolation --editable ".[dev]"
+	NATIVEOPS_CUDA=$(cuda) $(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@
 
 build/plain/.built: $(SOURCES) | machine
-	$(PYTHON) tests/aside.py build/plain -DNATIVEOPS_CUDA=$(or $(NATIVEOPS_CUDA),auto) \
+	$(PYTHON) tests/aside.py build/plain -DNATIVEOPS_CUDA=$(cuda) \
 	  $(addprefix -DNATIVEOPS_CUDA_ARCHS=,$(NATIVEOPS_CUDA_ARCHS))
 	@touch $@

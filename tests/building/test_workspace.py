@@ -28,7 +28,18 @@ void squared(Device& dev, In<T, 2> x, Out<T, 2> out) {
 
 
 @pytest.fixture
-def two_layers(kept: Path) -> Any:
+def shared(
+    kept: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder with one cache for all tests here: a product takes ten seconds to compile."""
+    folder = tmp_path_factory.getbasetemp().parent / "workspace"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setenv("NATIVEOPS_CACHE", str(folder / "cache"))
+    return folder
+
+
+@pytest.fixture
+def two_layers(shared: Path) -> Any:
     """The example op, declared here."""
     spec = importlib.util.spec_from_file_location("two_layers_of_a_test", EXAMPLE)
     assert spec is not None
@@ -57,11 +68,11 @@ def test_bits_of_products_do_not_depend_on_the_number_of_threads(two_layers) -> 
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
-def test_sizes_that_do_not_fit_are_named_in_every_framework(tmp_path: Path, framework: str) -> None:
+def test_sizes_that_do_not_fit_are_named_in_every_framework(shared: Path, framework: str) -> None:
     module = pytest.importorskip(framework)
-    (tmp_path / "squared.h").write_text(HEADER)
+    (shared / "squared.h").write_text(HEADER)
 
-    @op(kernel=str(tmp_path / "squared.h"))
+    @op(kernel=str(shared / "squared.h"))
     def squared(x: Float[Array, "n m"]) -> Float[Array, "n m"]:
         return x @ x
 

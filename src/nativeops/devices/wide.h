@@ -72,13 +72,6 @@ NATIVEOPS_INLINE double log_of(Wide<A> a) {
   return static_cast<double>(a.e) * 0x1.62e42fefa39efp-1 + log(static_cast<double>(a.m));
 }
 
-// The number with that logarithm.
-template <class A>
-NATIVEOPS_INLINE Wide<A> wide_of_log(double x) {
-  const Wide<double> wide = wide_exp(x);
-  return {static_cast<A>(wide.m), static_cast<A>(wide.e)};
-}
-
 // The quotient as a plain number, where that can hold it.
 template <class A>
 NATIVEOPS_INLINE A ratio(Wide<A> a, Wide<A> b) {

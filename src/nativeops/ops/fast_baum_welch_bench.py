@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fast_baum_welch on the automata of CTC, against the same sums in PyTorch.
-
-RETURNN compiles its op when it is first called; what that took on the first machine is in
-benchmarks/NOTES.md.
-"""
+"""fast_baum_welch on the automata of CTC, against RETURNN's and the same sums in PyTorch."""
 
 from typing import Any
 
@@ -33,6 +29,17 @@ def log_sums(costs: NdArray, *automaton: NdArray) -> list[Known]:
 def ours(*arguments: Any) -> Any:
     """Both results; the sum over all paths is what is compared."""
     return nativeops.fast_baum_welch(*arguments).obs_scores[0]
+
+
+def returnn(costs: Any, edges: Any, weights: Any, ends: Any) -> Any:
+    """RETURNN's op, which it compiles when it is first called."""
+    import torch
+    from returnn.torch.util.native_op import fast_baum_welch
+
+    frames = torch.ones(costs.shape[:2])
+    return fast_baum_welch(
+        am_scores=costs, seq_mask=frames, edges=edges, weights=weights, start_end_states=ends
+    )[1][0]
 
 
 def torch_edges(costs: Any, edges: Any, weights: Any, ends: Any) -> Any:
@@ -77,6 +84,7 @@ BENCHES = [
             numpy_rival(ours, OURS, name="ours, NumPy"),
             torch_rival(ours, OURS, name="ours, torch"),
             torch_rival(torch_edges),
+            torch_rival(returnn, "returnn", name="RETURNN"),
         ],
     ),
     Bench(
@@ -86,7 +94,11 @@ BENCHES = [
         inputs=automata,
         expected=log_sums,
         seconds=3,
-        rivals=[numpy_rival(ours, OURS, name="ours, NumPy")],
+        rivals=[
+            numpy_rival(ours, OURS, name="ours, NumPy"),
+            torch_rival(ours, OURS, name="ours, torch"),
+            torch_rival(returnn, "returnn", name="RETURNN"),
+        ],
     ),
     Bench(
         "portable",

@@ -44,6 +44,18 @@ def viterbi(scores: NdArray, targets: NdArray) -> Any:
     return nativeops.fast_viterbi(scores, edges, weights, ends).scores
 
 
+def returnn(scores: Any, targets: Any) -> Any:
+    """RETURNN's Viterbi on our automaton; it compiles the op when it is first called."""
+    import torch
+    from returnn.torch.util.native_op import fast_viterbi
+
+    edges, weights, ends = nativeops.ctc_fsa(targets)
+    frames = torch.full(scores.shape[1:2], scores.shape[0], dtype=torch.int32)
+    return fast_viterbi(
+        am_scores=scores, am_seq_len=frames, edges=edges, weights=weights, start_end_states=ends
+    )[1]
+
+
 def torch_steps(scores: Any, targets: Any) -> Any:
     """A step of the whole batch at a time, in PyTorch's operations, with its path."""
     import torch
@@ -98,6 +110,7 @@ BENCHES = [
             torch_rival(ours, OURS, name="ours, torch"),
             numpy_rival(viterbi, OURS, name="ours, fast_viterbi"),
             torch_rival(torch_steps),
+            torch_rival(returnn, "returnn", name="RETURNN's Viterbi"),
         ],
     ),
     Bench(
