@@ -32,11 +32,12 @@ struct CtcLosses {
   // Whether threads have enough sequences to share; how many threads there are does not matter.
   bool are_many() const { return batch() >= 32; }
 
-  // Walks of some sequences side by side.
-  static void run(Walk* walks, int64_t count) {
+  // All steps of some walks, side by side; each(f) does f of every walk.
+  template <class Each>
+  static void run(Each each) {
     for (bool any = true; any;) {
       any = false;
-      for (int64_t k = 0; k < count; ++k) any |= walks[k].next();
+      each([&](Walk& walk) { any |= walk.next(); });
     }
   }
 
@@ -69,7 +70,9 @@ struct CtcLosses {
             const int64_t b = (first + k) / ways, way = (first + k) % ways;
             walks[k].begin(b, way == 0, rows > 0 ? &kept : nullptr, way * rows + b, batch());
           }
-          run(walks, count);
+          run([=](auto f) {
+            for (int64_t k = 0; k < count; ++k) f(walks[k]);
+          });
           for (int64_t k = 0; k < count; ++k) {
             if (walks[k].forth()) found[walks[k].sequence()] = finish(walks[k]);
           }
@@ -103,10 +106,9 @@ struct CtcLosses {
     share_side_by_side(
         dev, batch(), 3 * work(), make, [&](Worker* some, int64_t first, int64_t count) {
           for (int64_t k = 0; k < count; ++k) some[k].walk.begin(first + k, true, &some[k].kept);
-          for (bool any = true; any;) {
-            any = false;
-            for (int64_t k = 0; k < count; ++k) any |= some[k].walk.next();
-          }
+          run([=](auto f) {
+            for (int64_t k = 0; k < count; ++k) f(some[k].walk);
+          });
           for (int64_t k = 0; k < count; ++k) some[k].found = finish(some[k].walk);
           for (int64_t block = blocks() - 1; block >= 0; --block) {
             for (int64_t k = 0; k < count; ++k) {
@@ -131,11 +133,11 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
   problem.check();
   const CtcFrames<T, I> frames(dev, problem, log_sums);
   const CtcLosses<T, I> results{dev, frames, loss, log_sums, slopes, zero_infinity};
-  slopes&& results.are_many() ? results.many() : results.few();
+  if (slopes && results.are_many()) return results.many();
+  results.few();
 }
 
-// d_logits[t,b,c] = d_loss · softmax, which is far below 1 for most classes, but the slopes of the
-// target's
+// to[c] = d_loss · exp(x[c] - log_sum)
 template <class T, class A>
 [[gnu::flatten]] void write_softmax(const T* x, int64_t classes, double log_sum, A d_loss, T* to) {
   const ctc::Split<A> split(log_sum);

@@ -3,9 +3,11 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "nativeops/devices/cpu/dots.h"
+#include "nativeops/devices/cpu/kept_weights.h"
 #include "nativeops/devices/cpu/pack.h"
 #include "nativeops/devices/cpu/panels.h"
 
@@ -23,23 +25,41 @@ class GateProducts {
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates;
   static constexpr bool kPairs = !Of::kAreTiles && Of::kPerWord == 2;
 
+  // To look for packed weights takes as long as some 12 rows' products, to pack them 60.
+  static constexpr int64_t kFewEnough = 2048;
+
  public:
   static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
 
-  // rows: how many will be multiplied in all.
-  GateProducts(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias, int64_t rows)
+  // rows: how many will be multiplied in all. keeps: whether to look for weights packed before.
+  GateProducts(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias, int64_t rows,
+               bool keeps = false)
       : split_(split),
         weight_(weight),
         whole_(weight.stride(1) == 1 && weight.size(1) % (kPairs ? 2 : 1) == 0),
         direct_((std::is_same_v<A, T> || kPairs) && !Of::kAreTiles && whole_ && are_few_rows(rows)),
-        depth_(Of::words(weight.size(1))),
-        memory_(dev.workspace<A>(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1))) {
-    const int64_t steps = direct_ ? 0 : split.vectors * kGates * depth_;
-    parallel_if_large(dev, split.panels, steps, [&](int64_t p) {
-      for (int u = 0; u < split.count(p); ++u) {
-        for (int g = 0; g < kGates; ++g) prepare(p, u, g, bias);
-      }
-    });
+        depth_(Of::words(weight.size(1))) {
+    const int64_t count = split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1);
+    const bool dense = weight.stride(1) == 1 && (!bias || bias.stride(0) == 1);
+    if (!keeps || direct_ || !dense || rows > kFewEnough || count == 0) {
+      pack_into(dev, count, bias);
+      return;
+    }
+    const Packing packing{
+        weight.size(0), weight.size(1), split.panels, kGates * (bias ? 1 : -1),
+        static_cast<int64_t>(sizeof(T)) * Of::kPerWord * (Of::kAreTiles ? -1 : 1)};
+    const Fingerprint fingerprint(dev, weight, bias);
+    auto& all = KeptWeights::of_process();
+    const auto found = all.find(packing, fingerprint);
+    kept_ = found.memory;
+    if (kept_ != nullptr) {
+      data_ = static_cast<A*>(kept_.get());
+      return;
+    }
+    const size_t bytes = static_cast<size_t>(count) * sizeof(A);
+    if (found.come_again) kept_ = KeptWeights::allocate(bytes);
+    pack_into(dev, count, bias);
+    if (kept_ != nullptr) all.keep(packing, fingerprint, kept_, bytes);
   }
 
   int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
@@ -57,12 +77,23 @@ class GateProducts {
 
  private:
   A* bias(int64_t p) const {
-    return memory_.data() + split_.first(p) * kGates * n * (direct_ ? 1 : depth_ + 1);
+    return data_ + split_.first(p) * kGates * n * (direct_ ? 1 : depth_ + 1);
   }
   int64_t units() const { return weight_.size(0) / kGates; }
   int64_t row(int64_t p, int u, int g) const { return g * units() + (split_.first(p) + u) * n; }
   int64_t count(int64_t p, int u) const {
     return std::min<int64_t>(n, units() - (split_.first(p) + u) * n);
+  }
+
+  void pack_into(Device& dev, int64_t count, In<T, 1> bias) {
+    if (kept_ == nullptr) memory_.emplace(dev.workspace<A>(count));
+    data_ = kept_ == nullptr ? memory_->data() : static_cast<A*>(kept_.get());
+    const int64_t steps = direct_ ? 0 : split_.vectors * kGates * depth_;
+    parallel_if_large(dev, split_.panels, steps, [&](int64_t p) {
+      for (int u = 0; u < split_.count(p); ++u) {
+        for (int g = 0; g < kGates; ++g) prepare(p, u, g, bias);
+      }
+    });
   }
 
   void prepare(int64_t p, int u, int g, In<T, 1> bias_in) {
@@ -116,7 +147,9 @@ class GateProducts {
   const bool whole_;  // rows of whole words without gaps
   const bool direct_;
   const int64_t depth_;
-  Workspace<A> memory_;
+  KeptWeights::Memory kept_;
+  std::optional<Workspace<A>> memory_;
+  A* data_ = nullptr;
 };
 
 }  // namespace nativeops::tuned

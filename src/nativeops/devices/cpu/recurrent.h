@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The recurrent layer on the CPU, generic over its cell (ops/*_cpu.h). Weights are packed once per
-// call. In each step every thread multiplies the state with the panels of its own hidden units and
-// applies the cell's formula to the sums while they are in the first cache; one barrier ends it. A
-// cell with a second product has a second such half of a step.
-// The input product of a few steps is taken together, so that a panel is read for many rows at once
-// but no array grows with the number of steps.
+// call, or kept packed where nothing is kept for a gradient. In each step every thread multiplies
+// the state with the panels of its own hidden units and applies the cell's formula to the sums
+// while they are in the first cache; one barrier ends it. A cell with a second product has a second
+// such half of a step. The input product of a few steps is taken together, so that a panel is read
+// for many rows at once but no array grows with the number of steps.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -43,9 +43,9 @@ class Forward {
         seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
         split_(ceil_div(layer.units(), n), kUnits, dev.num_threads()),
         out_split_(Cell::kSecond ? ceil_div(layer.width(), n) : 0, kSecondUnits, dev.num_threads()),
-        input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames()),
-        recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames()),
-        second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames()),
+        input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames(), !to.gates),
+        recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames(), !to.gates),
+        second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames(), !to.gates),
         items_(std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
         products_(dev.workspace<A>(chunk_ * seq_.batch * split_.vectors * kGates * n)),

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that a layer keeps packed from call to call: no change of one is ever missed."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nativeops.ops.recurrent_test import each_kind, each_level
+from nativeops.testing.arrays import numpy_dtype
+from nativeops.testing.aspects import selected
+from nativeops.testing.recurrent import LSTM, RELU, Kind, Values, as_dtype, draw
+
+SIZES = (60, 1, 70, 65)  # frames enough to pack weights for, few enough to keep them
+TIMES = 4  # calls after which weights are kept
+
+
+def results(kind: Kind, given: Values) -> list[bytes]:
+    """All results of a call, by their bits."""
+    return [np.asarray(array).tobytes() for array in kind.op(**given) if array is not None]
+
+
+def packed_anew(kind: Kind, given: Values) -> list[bytes]:
+    """The same from weights in another order of memory, which are never kept."""
+    order: dict[str, Any] = {name: np.asfortranarray(given[name]) for name in ("w_ih", "w_hh")}
+    return results(kind, {**given, **order})
+
+
+@each_kind
+@each_level
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_no_change_of_a_weight_is_missed(kind: Kind, level: str, dtype: str) -> None:
+    random = np.random.default_rng(3)
+    given = as_dtype(draw(kind, SIZES, None), numpy_dtype(dtype))
+    with selected(level):
+        before = packed_anew(kind, given)
+        for _ in range(TIMES):
+            assert results(kind, given) == before
+        for name in kind.weights:
+            weight = given[name]
+            if weight is None:
+                continue
+            old = weight.copy()
+            place = tuple(random.integers(size) for size in weight.shape)
+            weight[place] = -weight[place] - weight.dtype.type(1)
+            after = packed_anew(kind, given)
+            for _ in range(TIMES):
+                assert results(kind, given) == after, f"`{name}`{list(place)} was changed"
+            assert after != before
+            weight[...] = old
+            assert results(kind, given) == before, f"`{name}` is as it was"
+
+
+def test_the_least_change_counts_in_every_row_and_column() -> None:
+    given = draw(LSTM, SIZES, None, dtype="float32")
+    before = results(LSTM, given)
+    for _ in range(TIMES):
+        results(LSTM, given)
+    weight, changed = given["w_hh"], 0
+    for row, column in [*((r, r % 65) for r in range(0, 260, 3)), *((7, c) for c in range(65))]:
+        old = weight[row, column]
+        weight[row, column] = old * np.float32(1 + 2**-12)
+        found = results(LSTM, given)
+        changed += found != before
+        assert found == packed_anew(LSTM, given), f"row {row}, column {column}"
+        weight[row, column] = old
+    assert changed > 100
+
+
+def test_layers_that_run_at_once_have_their_own_weights() -> None:
+    layers = [draw(RELU, SIZES, None, dtype="float32", seed=seed) for seed in range(6)]
+    expected = [packed_anew(RELU, given) for given in layers]
+
+    def run(layer: int) -> bool:
+        return all(results(RELU, layers[layer]) == expected[layer] for _ in range(30))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(run, range(6)))
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_is_bounded() -> None:
+    sizes = (60, 1, 256, 256)
+    given = draw(LSTM, sizes, None, dtype="float32")
+    for _ in range(TIMES):
+        LSTM.op(**given)
+    before = resident()
+    for layer in range(100):  # of 2 MB each
+        given["w_ih"][0, 0] = given["w_hh"][0, 0] = layer
+        for _ in range(TIMES):
+            LSTM.op(**given)
+    assert resident() - before < 80 << 20
