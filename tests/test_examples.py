@@ -40,6 +40,7 @@ def test_example_learns() -> None:
     assert right[-1] > 85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name != "numpy"])
 def test_example_gives_the_same_numbers_in_every_framework(framework: str) -> None:
     def shares(text: str) -> list[float]:

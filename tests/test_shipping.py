@@ -116,6 +116,7 @@ def test_stale_library_is_refused_or_built_anew(declared: Path, change: str) -> 
     assert run(sys.executable, call(declared.stem), declared.parent, **allowed) == expected
 
 
+@pytest.mark.slow
 def test_broken_library_is_told(declared: Path) -> None:
     for path in ship(declared):
         path.write_bytes(b"no library")
@@ -129,6 +130,7 @@ def test_built_in_op_is_not_shipped() -> None:
         list(ship(Path(nativeops.__file__).parent / "ops/pairwise_l1.py"))
 
 
+@pytest.mark.slow
 def test_command_builds_and_tells_what_is_wrong(declared: Path, tmp_path: Path) -> None:
     pytest.importorskip("typer")
     from typer.testing import CliRunner

@@ -37,6 +37,7 @@ def test_two_processes_train_to_the_losses_and_parameters_of_one(tmp_path: Path)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     command = [sys.executable, *TOGETHER, str(EXAMPLE), "--batch", "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -15,6 +15,8 @@ import pytest
 from nativeops import get_num_threads, set_num_threads
 from nativeops.declare import Array, Float, op
 
+pytestmark = pytest.mark.slow  # a product takes ten seconds to compile
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_ops/two_layers.py"
 HEADER = """#pragma once
 #include "nativeops/devices/kernel.h"

@@ -200,6 +200,7 @@ assert shape.as_list() == [None, 6], shape
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["import tensorflow", "import nativeops"])
 def test_saved_model_runs_in_another_process(tmp_path: Path, first):
     class Distances(tf.Module):
@@ -296,6 +297,7 @@ np.testing.assert_allclose(gradient, tape.gradient(expected, centers), atol=1e-4
 """
 
 
+@pytest.mark.slow
 def test_replicas_add_up():
     subprocess.run([sys.executable, "-c", REPLICAS], check=True, timeout=300)
 

@@ -161,6 +161,7 @@ DISTRIBUTED = """
 """
 
 
+@pytest.mark.slow
 def test_two_processes_share_gradients(tmp_path: Path) -> None:
     program = textwrap.dedent(DISTRIBUTED)
     started = [
