@@ -71,6 +71,16 @@ time.sleep(600)
         assert process.wait() == -signal.SIGALRM
 
 
+def test_a_compiler_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "TIME_LIMIT", 1.0)
+    program = "import subprocess; print(1, flush=True); subprocess.run(['sleep', '4']); print(2)"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert [*map(int, job.lines_of(process))] == [1, 2]
+        assert process.wait() == 0
+
+
 def verdict(cache: Path, tmp_path: Path, *arguments: object) -> dict[str, Any]:
     """What `nativeops check --json` writes, and its exit code."""
     file = tmp_path / "verdict.json"

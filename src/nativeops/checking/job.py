@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ OPTIONS = {
     "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:report_thread_leaks=0:log_path={log}",
 }
 OLDEST_GPU = "75-real"  # of those that the package is built for: it allows least
-TIME_LIMIT = 300.0  # seconds without a word from a job, far beyond what any case takes
+TIME_LIMIT = 300.0  # seconds without a word and a compiler, far beyond what any case takes
 
 
 @dataclass
@@ -146,12 +147,29 @@ def lines_of(process: "subprocess.Popen[str]") -> Iterator[str]:
     assert process.stdout is not None
     line = "..."
     while line:
-        limit = threading.Timer(TIME_LIMIT, process.send_signal, [signal.SIGALRM])
-        limit.start()
+        said = threading.Event()
+        threading.Thread(target=_stop_if_silent, args=(process, said), daemon=True).start()
         line = process.stdout.readline()
-        limit.cancel()
+        said.set()
         if line:
             yield line
+
+
+def _stop_if_silent(process: "subprocess.Popen[str]", said: threading.Event) -> None:
+    while not said.wait(TIME_LIMIT):
+        if not _has_children(process.pid):
+            process.send_signal(signal.SIGALRM)
+            break
+
+
+def _has_children(process: int) -> bool:
+    """Whether a process waits for another: a compiler, which has all the time that it takes."""
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            parent = status.read_text().rpartition(")")[2].split()[1]
+            if int(parent) == process:
+                return True
+    return False
 
 
 def last_error(said: str) -> str:

@@ -116,9 +116,10 @@ class KeptWeights {
   static constexpr size_t kMost = size_t{64} << 20;
   using Memory = std::shared_ptr<void>;
 
+  // Never destroyed: other threads may still call while the process ends.
   static KeptWeights& of_process() {
-    static KeptWeights all;
-    return all;
+    static auto* const all = new KeptWeights;
+    return *all;
   }
 
   struct Found {
