@@ -14,7 +14,7 @@ from nativeops.layers.torch import LSTM, CTCLoss
 LSTMS: dict[str, Any] = {"nativeops": LSTM, "torch": torch.nn.LSTM}
 Library = Literal["nativeops", "torch"]
 Spans = Sequence[tuple[int, int, float]]
-DROPOUT = 0.4
+DROPOUT = 0.3
 WINDOW, STRIDE = 9, 3  # columns that a frame sees, and from one to the next; a digit has 8
 
 

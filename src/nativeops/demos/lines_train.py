@@ -24,7 +24,7 @@ class Plan:
     hidden: int = 80
     rate: float = 0.01  # of AdamW, at its highest
     warm: int = 30  # steps until then; afterwards it falls as a cosine does
-    decay: float = 0.1  # of the weights: without it some digits are learnt by heart
+    decay: float = 0.05  # of the weights: without it some digits are learnt by heart
     seed: int = 0
     keep_every: int = 25
 
