@@ -12,7 +12,7 @@ import pytest
 from nativeops import pairwise_l1, pairwise_lp, registry
 from nativeops.errors import GradientError
 from nativeops.frameworks import jax_call
-from nativeops.testing.arrays_jax import enabled_64_bits
+from nativeops.testing.arrays_jax import enabled_64_bits, random
 
 # The ops of tests/example_ops use what the built-in ones do not: kept results, integers, no axes.
 _known = dict(registry._OPS)
@@ -32,12 +32,6 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NATIVEOPS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-def random(*shape):
-    # Not jax.random, which compiles a program for every shape.
-    draw = np.random.default_rng(hash(shape) % 2**31).standard_normal
-    return jnp.asarray(draw(shape, dtype=np.float32))
 
 
 def assert_close(found, expected):

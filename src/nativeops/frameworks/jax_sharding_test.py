@@ -18,16 +18,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from nativeops import pairwise_l1
 from nativeops.errors import DeviceError, NativeOpsError
 from nativeops.registry import ops
+from nativeops.testing.arrays_jax import random
 from nativeops.testing.draw import arguments, base_sizes
 
 COLLECTIVES = r"\b(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\b"
 SHARDY = "jax_use_shardy_partitioner"
-
-
-def random(*shape):
-    # Not jax.random, which compiles a program for every shape.
-    draw = np.random.default_rng(hash(shape) % 2**31).standard_normal
-    return jnp.asarray(draw(shape, dtype=np.float32))
 
 
 def composed_l1(x, y):

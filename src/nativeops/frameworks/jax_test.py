@@ -13,17 +13,11 @@ import pytest
 from nativeops import pairwise_l1, pairwise_lp
 from nativeops.errors import AllocationError, ArgumentError, DtypeError, RangeError, ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
-from nativeops.testing.arrays_jax import enabled_64_bits
+from nativeops.testing.arrays_jax import enabled_64_bits, random
 
 
 def composed_l1(x, y):
     return jnp.abs(x[..., :, None, :] - y[..., None, :, :]).sum(-1)
-
-
-def random(*shape, dtype=jnp.float32):
-    # Not jax.random, which compiles a program for every shape.
-    draw = np.random.default_rng(hash(shape) % 2**31).standard_normal
-    return jnp.asarray(draw(shape), dtype)
 
 
 def assert_close(found, expected, rtol=1e-5):

@@ -16,6 +16,15 @@ from nativeops.testing.draw import FLOATS
 _64_BIT = {"float64", "int64"}
 
 
+def random(*shape: int, dtype: Any = "float32") -> Any:
+    """Normal numbers, the same for a shape each time.
+
+    They are NumPy's: `jax.random` compiles a program for every shape.
+    """
+    draw = np.random.default_rng(hash(shape) % 2**31).standard_normal
+    return jax.numpy.asarray(draw(shape), dtype)
+
+
 class JaxArrays:
     """JAX, on a device. Its arrays are row-major and no views of others."""
 

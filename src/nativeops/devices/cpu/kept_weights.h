@@ -21,8 +21,10 @@ namespace nativeops::tuned {
 
 // Two sums over a matrix's bits, of NH (Black, Halevi, Krawczyk, Krovetz & Rogaway 1999, UMAC):
 // Σ (low half + key) · (high half + key) of its 64-bit words, for blocks of words whose sums are
-// combined by multiplication. With keys drawn at random by each process, two matrices have the same
-// with probability 2^-64, whatever their numbers.
+// combined by multiplication. Keys are drawn at random by each process: a change within a block is
+// missed with probability 2^-64, whatever the numbers. Changes of several blocks would, beside
+// that, have to cancel out modulo 2^64 under one multiplier, which is known: this is no
+// cryptography.
 class Fingerprint {
   static constexpr int kBytes = simd::kVectorBytes, kBlock = 32;  // vectors with keys of their own
   using Words = uint64_t __attribute__((vector_size(kBytes)));
@@ -71,11 +73,9 @@ class Fingerprint {
 #if NATIVEOPS_LEVEL >= 2
       return reinterpret_cast<Words>(_mm512_mul_epu32(reinterpret_cast<__m512i>(words),
                                                       reinterpret_cast<__m512i>(words >> 32)));
-#elif NATIVEOPS_LEVEL >= 1
+#else
       return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(words),
                                                       reinterpret_cast<__m256i>(words >> 32)));
-#else
-      return (words & 0xffffffff) * (words >> 32);
 #endif
     }
   };
