@@ -76,6 +76,12 @@ struct Problem {
     return i > 0 && (!label_loop || targets(b, i) != targets(b, i - 1));
   }
 
+  // The probability of a class that the gradient of the softmax adds: none where the logits are
+  // logarithms of probabilities.
+  HOST_DEVICE Accum<T> softmax(int64_t t, int64_t b, int64_t c, Split<Accum<T>> log_sum) const {
+    return normalized ? Accum<T>(0) : exp(log_sum.from(Accum<T>(logits(t, b, c))));
+  }
+
   // Values are refused here where memory can be read, and kept within bounds elsewhere.
   void check() const;
 };

@@ -139,16 +139,10 @@ struct Slopes {
         }
       }
       const int64_t c = first < 0 ? self.walk.problem.blank : self.walk.problem.label(b, first);
-      self.to(t, b, place) = T(self.softmax(t, c) - sum);
+      const Split<A> log_sum(get(self.walk.log_sums, t, b));
+      self.to(t, b, place) = T(self.walk.problem.softmax(t, b, c, log_sum) - sum);
     });
     team.sync();
-  }
-
-  // What the gradient of log_sums adds: none where the logits are logarithms of probabilities.
-  KERNEL A softmax(int64_t t, int64_t c) const {
-    if (walk.problem.normalized) return A(0);
-    const Split<A> log_sum(get(walk.log_sums, t, walk.b));
-    return exp(log_sum.from(A(walk.problem.logits(t, walk.b, c))));
   }
 };
 

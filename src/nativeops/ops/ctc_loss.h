@@ -73,8 +73,7 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
     }
     const ctc::Split<A> split(log_sum);
     team.each(0, classes, [=](int64_t c) {
-      const A softmax = normalized ? A(0) : exp(split.from(A(logits(t, b, c))));
-      d_logits(t, b, c) = T(A(d_loss(b)) * softmax);
+      d_logits(t, b, c) = T(A(d_loss(b)) * problem.softmax(t, b, c, split));
     });
     team.sync();
     const int64_t last = problem.labels(b);
