@@ -44,6 +44,7 @@ def test_lines_show_images_of_their_own_side_and_their_labels(
     images, labels = np.repeat(numbers[:, None], 64, 1), np.arange(16) % 10
     data = Digits(images[:10], labels[:10], images[10:], labels[10:])
     monkeypatch.setattr(lines_data, "digits", lambda: data)
+    monkeypatch.setattr(lines_data, "INK", 0.0)
     for made, own in ((training_lines(0, 3, 9), range(10)), (held_out_lines(0, 9), range(10, 16))):
         for i, row in enumerate(made.labels()):
             inks = (16 * made.pixels[: made.lengths[i], i].max(1)).round().astype(int)
@@ -71,6 +72,15 @@ def test_a_line_is_its_images_at_uneven_places() -> None:
     tops = {int(np.flatnonzero(made.pixels[:, i].any(0))[0]) for i in range(20)}
     assert len(tops) > 1
     assert len({*(made.lengths - 8 * made.target_lengths).tolist()}) > 1
+
+
+def test_only_what_is_learnt_from_has_thinner_and_thicker_ink() -> None:
+    data = digits()
+    known = {*(data.train / 16).ravel().tolist()}
+    assert {*held_out_lines(0, 9).pixels.ravel().tolist()} <= known
+    pixels = training_lines(0, 3, 9).pixels
+    assert len({*pixels.ravel().tolist()} - known) > 100
+    assert 0 == pixels.min() < pixels.max() <= 1
 
 
 def test_the_lines_of_a_step_are_always_the_same() -> None:
@@ -212,6 +222,13 @@ def test_a_few_seconds_of_training_read_most_digits(short: tuple[str, Path]) -> 
     found = re.search(r"Label error .* ([\d.]+)% by best path, ([\d.]+)% by beam search", short[0])
     assert found
     assert max(map(float, found.groups())) < 8  # 90 % without training
+
+
+@pytest.mark.slow
+def test_the_whole_training_reads_98_of_100_digits() -> None:
+    trained = train(lines.PLAN)
+    reading = lines.read(trained.model, held_out_lines(lines.SEED, lines.HELD_OUT))
+    assert max(reading.errors().values()) <= 0.02
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ SEED = 1_000_000  # of those
 SHOWN = 5  # lines in the picture
 TRAINING = 0.6  # share of the time, roughly
 PLAN = Plan()
-SHORT = Plan(steps=1000)
+SHORT = Plan(steps=1200)
 
 Progress = Callable[[str, float], None]
 

@@ -12,6 +12,7 @@ from nativeops.demos.digits import digits
 HEIGHT = 12  # pixels of a line; a digit has 8
 DIGITS = (5, 12)  # of a line, fewest and most
 GAPS = (0, 3)  # columns before, between and behind them
+INK = 0.3  # of learning: pixels to the power of exp(INK * normal), one of each image
 BLANK, CLASSES = 0, 11  # class 1 + d says digit d
 
 Floats = NDArray[np.float32]
@@ -40,9 +41,12 @@ class Lines(NamedTuple):
 
 
 def training_lines(seed: int, step: int, count: int) -> Lines:
-    """The lines of one step, from images to learn from: the same ones whenever it is asked for."""
+    """The lines of one step, from images to learn from: the same ones whenever it is asked for.
+
+    Ink is thinner or thicker than it was, so that fewer images are learnt by heart.
+    """
     data = digits()
-    return compose(np.random.default_rng([seed, step]), data.train, data.train_label, count)
+    return compose(np.random.default_rng([seed, step]), data.train, data.train_label, count, INK)
 
 
 def held_out_lines(seed: int, count: int) -> Lines:
@@ -51,10 +55,15 @@ def held_out_lines(seed: int, count: int) -> Lines:
     return compose(np.random.default_rng([seed]), data.held_out, data.held_out_label, count)
 
 
-def compose(random: np.random.Generator, images: Floats, labels: Any, count: int) -> Lines:
+def compose(
+    random: np.random.Generator, images: Floats, labels: Any, count: int, ink: float = 0.0
+) -> Lines:
     """Lines from some images, which are rows of 64 numbers from 0 to 16."""
     chosen = [random.integers(len(images), size=n) for n in _between(random, DIGITS, count)]
-    drawn = [_line(random, images[each].reshape(-1, 8, 8) / 16) for each in chosen]
+    shown = [images[each].reshape(-1, 8, 8) / 16 for each in chosen]
+    if ink:
+        shown = [each ** np.exp(random.normal(0, ink, (len(each), 1, 1))) for each in shown]
+    drawn = [_line(random, each) for each in shown]
     return Lines(
         padded([line.T for line in drawn]).swapaxes(0, 1).copy(),
         np.array([line.shape[1] for line in drawn], np.int32),

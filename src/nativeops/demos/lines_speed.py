@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from nativeops.bench.case import OURS, Bench, Known, Rival
 from nativeops.demos.lines_data import Lines, training_lines
 from nativeops.demos.lines_model import Criterion, Library, Recogniser, logits_of
+from nativeops.demos.lines_train import Plan
 
 Arrays = tuple[NDArray[Any], ...]
-SIZE = {"lines": 32, "hidden": 64}
+SIZE = {"lines": Plan.batch, "hidden": Plan.hidden}
 STEP = 1_000_000  # whose lines no training of this demo has
 
 

@@ -19,10 +19,11 @@ from nativeops.errors import ArgumentError, message
 class Plan:
     """What is trained; the same plan gives the same model, bit by bit."""
 
-    steps: int = 1600
-    batch: int = 32
+    steps: int = 2400
+    batch: int = 16
     hidden: int = 80
-    rate: float = 0.01  # of AdamW, at its highest
+    rate: float = 0.02  # of AdamW, at its highest
+    betas: tuple[float, float] = (0.9, 0.99)  # of AdamW: so few steps have a short memory
     warm: int = 30  # steps until then; afterwards it falls as a cosine does
     decay: float = 0.05  # of the weights: without it some digits are learnt by heart
     seed: int = 0
@@ -43,7 +44,9 @@ class Training:
         self.plan = plan
         self.model: torch.nn.Module = Recogniser(plan.hidden, library=library, seed=plan.seed)
         self.criterion = Criterion(library)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), weight_decay=plan.decay)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), betas=plan.betas, weight_decay=plan.decay
+        )
         self.losses: list[float] = []
         self.resumed = 0  # steps that a checkpoint had
 
