@@ -25,9 +25,10 @@ workers := -n 2 --dist worksteal
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 endif
 
-# For work on one machine: "90" runs on that GPU, and by PTX on later ones. Wheels have them all.
-export NATIVEOPS_CUDA_ARCHS ?= 90
-# CUDA kernels take minutes to compile: where there is no GPU, only `make cuda` does.
+# For work on one machine, which wheels are not: "90" runs on that GPU, and by PTX on later ones.
+# Kernels that the machine cannot run take minutes to compile: only `make kernels` does.
+NATIVEOPS_CUDA_ARCHS ?= 90
+levels = $(or $(NATIVEOPS_LEVELS),portable;avx2;avx512$(if $(shell grep -m1 amx_bf16 /proc/cpuinfo),;amx))
 cuda = $(or $(NATIVEOPS_CUDA),$(if $(shell nvidia-smi --list-gpus 2>/dev/null),auto,off))
 
 help: ## List these words
@@ -74,9 +75,9 @@ test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs
 	NATIVEOPS_ISA=amx build/tiles/environment/bin/python -m pytest $(TESTS) -m "not cuda and not slow" \
 	  $(addprefix build/tiles/package/nativeops/ops/,$(addsuffix _test.py,lstm gru rnn recurrent recurrent_batch recurrent_precision))
 
-cuda: $(built) ## Compile the CUDA kernels, also where there is no GPU
+kernels: $(built) ## Compile all kernels, also those that this machine cannot run: CUDA, AMX
 	rm $(built)
-	@$(MAKE) NATIVEOPS_CUDA=on $(built)
+	@$(MAKE) NATIVEOPS_LEVELS='portable;avx2;avx512;amx' NATIVEOPS_CUDA=$(or $(NATIVEOPS_CUDA),on) $(built)
 
 test-cuda: $(built) ## Run the tests that need an NVIDIA GPU
 	@nvidia-smi --list-gpus 2>/dev/null | grep -q GPU || \
@@ -114,7 +115,7 @@ doctor: $(built) ## Say what works on this machine, and what to do about the res
 wheel: $(built) ## Build the source archive and the wheel into dist/
 	$(python) -m build --outdir dist
 
-.PHONY: help setup test test-slow test-versions test-races test-sanitizers test-tiles cuda test-cuda \
+.PHONY: help setup test test-slow test-versions test-races test-sanitizers test-tiles kernels test-cuda \
   lint format docs bench demo doctor wheel golden machine
 
 # What only the machine's owner can install, said in one sentence.
@@ -135,10 +136,12 @@ $(VENV)/.environment: pyproject.toml constraints.txt | machine
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.environment $(SOURCES)
-	NATIVEOPS_CUDA=$(cuda) $(PIP) --no-build-isolation --editable ".[dev]"
+	CMAKE_ARGS='-DNATIVEOPS_LEVELS=$(levels)' NATIVEOPS_CUDA=$(cuda) \
+	  NATIVEOPS_CUDA_ARCHS='$(NATIVEOPS_CUDA_ARCHS)' \
+	  $(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@
 
 build/plain/.built: $(SOURCES) | machine
-	$(PYTHON) tests/aside.py build/plain -DNATIVEOPS_CUDA=$(cuda) \
-	  $(addprefix -DNATIVEOPS_CUDA_ARCHS=,$(NATIVEOPS_CUDA_ARCHS))
+	$(PYTHON) tests/aside.py build/plain '-DNATIVEOPS_LEVELS=$(levels)' -DNATIVEOPS_CUDA=$(cuda) \
+	  '-DNATIVEOPS_CUDA_ARCHS=$(NATIVEOPS_CUDA_ARCHS)'
 	@touch $@
