@@ -26,9 +26,11 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 endif
 
 # For work on one machine, which wheels are not: "90" runs on that GPU, and by PTX on later ones.
-# Kernels that the machine cannot run take minutes to compile: only `make kernels` does.
+# Kernels that the machine cannot run, or has better ones for, take minutes to compile: only
+# `make kernels` does.
 NATIVEOPS_CUDA_ARCHS ?= 90
-levels = $(or $(NATIVEOPS_LEVELS),portable;avx2;avx512$(if $(shell grep -m1 amx_bf16 /proc/cpuinfo),;amx))
+has = $(shell grep -m1 -o $1 /proc/cpuinfo)
+levels = $(or $(NATIVEOPS_LEVELS),portable;$(if $(call has,avx512bw),avx512,avx2)$(if $(call has,amx_bf16),;amx))
 cuda = $(or $(NATIVEOPS_CUDA),$(if $(shell nvidia-smi --list-gpus 2>/dev/null),auto,off))
 
 help: ## List these words
@@ -75,7 +77,7 @@ test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs
 	NATIVEOPS_ISA=amx build/tiles/environment/bin/python -m pytest $(TESTS) -m "not cuda and not slow" \
 	  $(addprefix build/tiles/package/nativeops/ops/,$(addsuffix _test.py,lstm gru rnn recurrent recurrent_batch recurrent_precision))
 
-kernels: $(built) ## Compile all kernels, also those that this machine cannot run: CUDA, AMX
+kernels: $(built) ## Compile all kernels: for each instruction set, and for GPUs
 	rm $(built)
 	@$(MAKE) NATIVEOPS_LEVELS='portable;avx2;avx512;amx' NATIVEOPS_CUDA=$(or $(NATIVEOPS_CUDA),on) $(built)
 
