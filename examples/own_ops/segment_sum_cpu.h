@@ -13,8 +13,9 @@ namespace nativeops::tuned {
 template <class T, class I>
 void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t count) {
   using A = Accum<T>;
-  constexpr int64_t kMost = 8, kRowsOfEach = 16;  // of a segment, in a part
-  constexpr int64_t kStrip = 32, kLong = 128;     // columns
+  constexpr int64_t kMost = 8, kRowsOfEach = 16;         // of a segment, in a part
+  constexpr int64_t kStrip = 32, kLong = 128;            // columns
+  constexpr int64_t kAhead = 8, kLine = 64 / sizeof(A);  // rows; numbers that are fetched at once
   const int64_t rows = x.size(0), n = x.size(1);
   const int64_t parts = max2<int64_t>(1, min2(kMost, rows / (kRowsOfEach * (count + 1))));
   if (parts == 1 && n > kLong) return nativeops::segment_sum<T, I>(dev, x, segment, out, count);
@@ -25,12 +26,21 @@ void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64
     const int64_t part = item / strips, first = item % strips * width;
     const int64_t own = min2(width, n - first), end = (part + 1) * rows / parts;
     team.each(0, count * width, [sum = &sums(item, 0, 0)](int64_t i) { sum[i] = 0; });
+    const auto exists = [=](int64_t s) { return s >= 0 && s < count; };
     for (int64_t i = part * rows / parts; i < end; ++i) {
-      const int64_t s = segment(i);
-      if (s < 0 || s >= count) continue;
-      const View<A, 1> sum = dense(&sums(item, s, 0), own);
-      const In<T, 1> row{&x(i, first), {own}, {x.stride(1)}};
-      team.each(0, own, [=](int64_t k) { sum(k) += A(row(k)); });
+      // The sums of a later row come from far, too.
+      const int64_t s = segment(i), later = segment(min2(i + kAhead, end - 1));
+      for (int64_t k = 0; exists(later) && k < own; k += kLine) {
+        __builtin_prefetch(&sums(item, later, k), 1);
+      }
+      if (!exists(s)) continue;
+      A* const sum = &sums(item, s, 0);
+      const T* const row = &x(i, first);
+      if (x.stride(1) == 1) {
+        team.each(0, own, [=](int64_t k) { sum[k] += A(row[k]); });
+      } else {
+        team.each(0, own, [=](int64_t k) { sum[k] += A(row[k * x.stride(1)]); });
+      }
     }
   });
   for_each_item(dev, count, [=](Team team, int64_t s) {
