@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The best path of a CTC lattice, tuned for the CPU: a sequence on each thread, its states in the
-// lanes of vectors. Declared in forced_align.py.
+// lanes of vectors; of fewer sequences than that, all threads gather the scores. Declared in
+// forced_align.py.
 #pragma once
+#include "nativeops/devices/cpu/pack.h"
 #include "nativeops/devices/cpu/simd.h"
 #include "nativeops/ops/forced_align.h"
 
@@ -10,7 +12,8 @@ namespace nativeops::tuned {
 // Frames whose scores are gathered in one go: while a processor waits for some of them, it asks for
 // the next ones. The numbers are brought back to around 0 once in so many frames.
 constexpr int64_t kFrames = kRescale;
-constexpr int64_t kAhead = 8;  // frames that are asked for before they are needed
+constexpr int64_t kShared = 1 << 19;  // scores that are worth waking other threads for
+constexpr int64_t kAhead = 8;         // frames that are asked for before they are needed
 
 // How each state was reached in a frame: a bit for each, 16 to a word. Blanks in one plane, whether
 // they stepped; tokens in two, whether they stepped, and whether they skipped.
@@ -38,14 +41,16 @@ class LatticeVectors {
   static constexpr int kLanes = simd::kLanes<A>;
 
  public:
-  LatticeVectors(Device& dev, const Alignment<T, I>& a, int64_t b)
+  // room: frames whose scores are gathered at once, a multiple of kFrames.
+  LatticeVectors(Device& dev, const Alignment<T, I>& a, int64_t b, int64_t room)
       : a_(a),
         b_(b),
         frames_(a.frames(b)),
         tokens_(a.tokens(b)),
         words_((tokens_ + kLanes) / kLanes),
         width_(words_ * kLanes),
-        memory_(dev.workspace<A>((kFrames + 4) * width_ + kFrames)),
+        room_(room),
+        memory_(dev.workspace<A>((room + 4) * width_ + room)),
         place_(dev.workspace<int64_t>(tokens_)),
         moves_(dev, frames_, words_) {
     blank_ = memory_.data();
@@ -53,7 +58,7 @@ class LatticeVectors {
     token_ =
         skip_ + 2 * width_;  // the vector before it stays -inf: there is no token before the first
     emitted_ = token_ + width_;
-    blanks_ = emitted_ + kFrames * width_;
+    blanks_ = emitted_ + room * width_;
     for (A* p = blank_; p < blanks_; ++p) *p = lowest<A>();
     blank_[0] = 0;
     for (int64_t i = 0; i < tokens_; ++i) {
@@ -62,13 +67,18 @@ class LatticeVectors {
     }
   }
 
-  void run() {
-    for (int64_t t = 0; t < frames_; t += kFrames) {
-      const int64_t count = min2(kFrames, frames_ - t);
-      gather(t, count);
-      const A shift = t > 0 ? largest() : A(0);
+  // share(n, f) calls f(0), ..., f(n - 1), on one thread or on many.
+  template <class Share>
+  void run(Share&& share) {
+    for (int64_t t = 0; t < frames_; t += room_) {
+      const int64_t count = min2(room_, frames_ - t);
+      share(ceil_div(count, kFrames), [&](int64_t block) {
+        const int64_t first = block * kFrames;
+        gather(t, first, min2(first + kFrames, count));
+      });
       for (int64_t k = 0; k < count; ++k) {
-        advance(t + k, emitted_ + k * width_, blanks_[k], k > 0 ? A(0) : shift);
+        const A shift = t + k > 0 && k % kFrames == 0 ? largest() : A(0);
+        advance(t + k, emitted_ + k * width_, blanks_[k], shift);
       }
     }
     bool nan = false;
@@ -86,10 +96,10 @@ class LatticeVectors {
   }
 
  private:
-  void gather(int64_t first, int64_t count) {
-    for (int64_t k = 0; k < count; ++k) {
-      const T* row = &a_.log_probs(first + k, b_, 0);
-      const T* later = &a_.log_probs(min2(first + k + kAhead, frames_ - 1), b_, 0);
+  void gather(int64_t t, int64_t first, int64_t end) {
+    for (int64_t k = first; k < end; ++k) {
+      const T* row = &a_.log_probs(t + k, b_, 0);
+      const T* later = &a_.log_probs(min2(t + k + kAhead, frames_ - 1), b_, 0);
       A* to = emitted_ + k * width_;
       const int64_t* place = place_.data();
       for (int64_t i = 0; i < tokens_; ++i) {
@@ -131,7 +141,7 @@ class LatticeVectors {
 
   const Alignment<T, I>& a_;
   const int64_t b_, frames_, tokens_;
-  const int64_t words_, width_;  // vectors for all blanks, and their lanes
+  const int64_t words_, width_, room_;  // vectors for all blanks, and their lanes
   Workspace<A> memory_;
   Workspace<int64_t> place_;  // of each token's score in a row
   Moves moves_;
@@ -145,7 +155,21 @@ void forced_align(Device& dev, In<T, 3> log_probs, In<I, 2> targets, In<I, 1> in
   const Alignment<T, I> a{log_probs, targets, input_lengths, target_lengths, labels,    scores,
                           starts,    ends,    confidence,    blank,          label_loop};
   check_alignment(a);
-  dev.parallel(a.batch(), [&](int64_t b) { LatticeVectors<T, I>(dev, a, b).run(); });
+  const bool are_few = 2 * a.batch() <= dev.num_threads();
+  const auto is_long = [&](int64_t b) { return are_few && a.frames(b) * a.tokens(b) >= kShared; };
+  dev.parallel(a.batch(), [&](int64_t b) {
+    if (is_long(b)) return;
+    LatticeVectors<T, I>(dev, a, b, kFrames).run([](int64_t n, auto gather) {
+      for (int64_t i = 0; i < n; ++i) gather(i);
+    });
+  });
+  for (int64_t b = 0; b < a.batch(); ++b) {
+    if (!is_long(b)) continue;
+    const int64_t room = round_up(kShared / a.tokens(b), kFrames);
+    LatticeVectors<T, I>(dev, a, b, room).run([&](int64_t n, auto gather) {
+      dev.parallel(n, gather);
+    });
+  }
 }
 
 }  // namespace nativeops::tuned

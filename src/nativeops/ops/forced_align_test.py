@@ -127,6 +127,22 @@ def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
 
 
 @each_level
+def test_threads_that_share_a_long_recording_give_the_bits_of_one(level: str) -> None:
+    """One alone, and one beside a short one; with gaps between the rows."""
+    scores, targets = draw(1400, 4, 40)[:, ::2], RANDOM.integers(1, 40, (2, 500))
+    lengths, counts = np.array([1400, 30]), np.array([500, 20])
+    results = []
+    with selected(level):
+        for n in (1, 2, 3, 4):
+            with num_threads(n):
+                alone = forced_align(scores[:, :1], targets[:1])
+                results.append((*alone, *forced_align(scores, targets, lengths, counts)))
+    assert results[0][1].min() > -np.inf
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@each_level
 def test_row_of_minus_infinity_leaves_no_path_and_disturbs_no_other_sequence(level: str) -> None:
     scores, targets = draw(12, 3, 4), RANDOM.integers(1, 4, (3, 4))
     with selected(level):
