@@ -52,8 +52,8 @@ def forced_align(
     NaN: among the scores of blank or targets in a state that a path can reach, makes all scores
         of its sequence NaN, and labels -1.
     Gradient: none.
-    Cost: O(t·b·s) time; 3 bits of workspace for each frame and target of the sequences in work,
-        on other devices than the tuned ones t·b·(s + 1) bytes.
+    Cost: O(t·b·s) time; 3 bits of workspace for each frame and target of the sequences in work
+        and 4 MB, on other devices than the tuned ones t·b·(s + 1) bytes.
     Same as: ``torchaudio.functional.forced_align`` and ``merge_tokens``, for one sequence.
     Source: Graves et al. 2006, Connectionist temporal classification, section 4; Viterbi 1967.
 
