@@ -63,12 +63,14 @@ test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and U
 	@$(MAKE) sanitized-portable
 	@$(MAKE) sanitized-avx2
 
+# The tests of single ops take both sets in turn where they differ, so one run of them is enough.
+sanitized-avx2: of_ops := build/sanitizers/package/nativeops/ops
 sanitized-%:
 	NATIVEOPS_ISA=$* LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  build/sanitizers/environment/bin/python -m pytest $(workers) $(TESTS) \
 	  -k "not torch and not jax and not tensorflow and not mistake" \
-	  -m "not cuda and not races and not slow" tests/test_matrix.py build/sanitizers/package/nativeops/ops
+	  -m "not cuda and not races and not slow" tests/test_matrix.py $(of_ops)
 
 # The level that this machine may not have, by the names of its ops.
 test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs AVX-512 with bf16)

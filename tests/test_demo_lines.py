@@ -15,9 +15,11 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 pytest.importorskip("torch")
 import torch
+from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from nativeops.bench.check import check_result
+from nativeops.bench.measure import QUICK
 from nativeops.cli.app import app
 from nativeops.demos import lines, lines_data, lines_model, lines_speed
 from nativeops.demos.digits import Digits, digits
@@ -207,52 +209,48 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         train(TINY, checkpoint)
 
 
-@pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What a short run of the command prints, and the folder with what it writes."""
-    folder = tmp_path_factory.mktemp("demo")
-    files = ["--output", folder / "picture.png", "--report", folder / "page.html"]
-    result = CliRunner().invoke(app, ["demo", "--quick", *map(str, files)])
+def test_quick_takes_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replace(lines.PLAN, steps=lines.SHORT.steps) == lines.SHORT
+    assert lines.SHORT.steps < lines.PLAN.steps
+    monkeypatch.setattr(lines, "SHORT", TINY)
+    monkeypatch.setattr(lines, "HELD_OUT", 3)
+    efforts = []
+    monkeypatch.setattr(lines, "run", lambda bench, progress: efforts.append(bench.effort) or [])
+    outcome = lines.demo(None, quick=True, progress=lambda text, share: None)
+    assert outcome.training.plan == TINY
+    assert outcome.training.step == TINY.steps
+    assert efforts == [QUICK]
+
+
+@pytest.mark.slow
+def test_the_command_trains_reads_compares_and_draws(tmp_path: Path) -> None:
+    """One test, as its minute of training should be spent once."""
+    picture, page = tmp_path / "picture.png", tmp_path / "page.html"
+    result = CliRunner().invoke(app, ["demo", "--output", str(picture), "--report", str(page)])
     assert result.exit_code == 0, result.output
-    return result.stdout, folder
+    _reads_98_of_100_digits(result.stdout)
+    _compares_with_pytorch(result.stdout)
+    assert min(imread(picture).shape[:2]) > 600
+    _is_one_file(page.read_text(), result.stdout)
+    assert {path.name for path in tmp_path.iterdir()} == {picture.name, page.name}  # no checkpoint
 
 
-@pytest.mark.slow
-def test_a_few_seconds_of_training_read_most_digits(short: tuple[str, Path]) -> None:
-    found = re.search(r"Label error .* ([\d.]+)% by best path, ([\d.]+)% by beam search", short[0])
+def _reads_98_of_100_digits(said: str) -> None:
+    found = re.search(r"Label error .* ([\d.]+)% by best path, ([\d.]+)% by beam search", said)
     assert found
-    assert max(map(float, found.groups())) < 8  # 90 % without training
+    assert max(map(float, found.groups())) <= 2
 
 
-@pytest.mark.slow
-def test_the_whole_training_reads_98_of_100_digits() -> None:
-    trained = train(lines.PLAN)
-    reading = lines.read(trained.model, held_out_lines(lines.SEED, lines.HELD_OUT))
-    assert max(reading.errors().values()) <= 0.02
-
-
-@pytest.mark.slow
-def test_the_command_compares_with_pytorch(short: tuple[str, Path]) -> None:
+def _compares_with_pytorch(said: str) -> None:
     for name in ("nativeops", "torch.nn.LSTM and CTCLoss", "torch.nn.LSTM, our CTCLoss"):
-        line = next(line for line in short[0].splitlines() if line.strip().startswith(name))
+        line = next(line for line in said.splitlines() if line.strip().startswith(name))
         assert re.search(r"[\d.]+ (ms|us|s) +[\d.]+ (ms|us|s) - [\d.]+ (ms|us|s) +[\d.]+x", line)
 
 
-@pytest.mark.slow
-def test_the_picture_is_drawn_and_the_checkpoint_removed(short: tuple[str, Path]) -> None:
-    from matplotlib.image import imread
-
-    height, width, _ = imread(short[1] / "picture.png").shape
-    assert min(height, width) > 600
-    assert {path.name for path in short[1].iterdir()} == {"picture.png", "page.html"}
-
-
-@pytest.mark.slow
-def test_the_page_is_one_file(short: tuple[str, Path]) -> None:
-    page = (short[1] / "page.html").read_text()
+def _is_one_file(page: str, said: str) -> None:
     assert not re.search(r"(?:src|href)=\"(?!data:)|url\(|@import|<script|<link|https?://", page)
     assert page.count("data:image/png;base64,") == 1
-    sentence = next(line for line in short[0].splitlines() if line.startswith("Label error"))
+    sentence = next(line for line in said.splitlines() if line.startswith("Label error"))
     assert sentence in page
     for name in ("nativeops", "torch.nn.LSTM and CTCLoss"):
         assert f"<td>{name}</td>" in page
