@@ -5,6 +5,7 @@ import importlib
 import os
 import threading
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -47,8 +48,7 @@ def define(op: "Op[Any]") -> None:
 
 def _define(op: "Op[Any]") -> None:
     core = extension()
-    if not _ops_by_id:
-        _start()
+    _read_environment()
     signature = op.signature
     slots = {name: i for i, name in enumerate(_names(signature))}
     op_id = core.define(
@@ -96,6 +96,11 @@ def select(level: str, *, user_ops: bool = True) -> None:
     Users' ops are built for one level: for another they may have to be compiled. Without `user_ops`
     they stay as they are.
     """
+    _read_environment()
+    _select(level, user_ops)
+
+
+def _select(level: str, user_ops: bool) -> None:
     if level not in LEVELS:
         text = f"`NATIVEOPS_ISA` must be one of {list(LEVELS)}, but is {level!r}."
         raise RangeError(message("nativeops", text))
@@ -114,6 +119,7 @@ def select(level: str, *, user_ops: bool = True) -> None:
 
 def selected() -> str:
     """The instruction set in use."""
+    _read_environment()
     return LEVELS[extension().levels()[1]]
 
 
@@ -126,6 +132,11 @@ def set_num_threads(n: int) -> None:
     >>> nativeops.get_num_threads()
     2
     """
+    _read_environment()
+    _set_num_threads(n)
+
+
+def _set_num_threads(n: int) -> None:
     if not isinstance(n, int) or not 1 <= n <= 1024:
         raise RangeError(message("set_num_threads", f"`n` must be from 1 to 1024, but is {n!r}."))
     extension().set_num_threads(n)
@@ -139,20 +150,22 @@ def get_num_threads() -> int:
     >>> nativeops.get_num_threads() >= 1
     True
     """
+    _read_environment()
     n: int = extension().get_num_threads()
     return n
 
 
-def _start() -> None:
-    """Read the environment, before the first op is defined."""
+@cache
+def _read_environment() -> None:
+    """Before anything else is set or asked: what a program sets later counts."""
     threads = os.environ.get("NATIVEOPS_NUM_THREADS")
     if threads:
         if not threads.isdecimal():
             text = f"`NATIVEOPS_NUM_THREADS` must be a number, but is {threads!r}."
             raise RangeError(message("nativeops", text))
-        set_num_threads(int(threads))
+        _set_num_threads(int(threads))
     if level := os.environ.get("NATIVEOPS_ISA"):
-        select(level)
+        _select(level, user_ops=True)
 
 
 def _load_kernels(op: "Op[Any]") -> None:
