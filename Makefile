@@ -63,15 +63,15 @@ test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and U
 	@$(MAKE) sanitized-portable
 	@$(MAKE) sanitized-avx2
 
-# All ops in all they promise on both; the tests of single ops on the one that is tuned.
-sanitized-avx2: of_ops := build/sanitizers/package/nativeops/ops
-sanitized-avx2: and_not := and not portable
+# Tests that name an instruction set run with that one alone, the others with both.
+sanitized-portable: other := avx2
+sanitized-avx2: other := portable
 sanitized-%:
 	NATIVEOPS_ISA=$* LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  build/sanitizers/environment/bin/python -m pytest $(workers) $(TESTS) \
-	  -k "not torch and not jax and not tensorflow and not mistake $(and_not)" \
-	  -m "not cuda and not races and not slow" tests/test_matrix.py $(of_ops)
+	  -k "not torch and not jax and not tensorflow and not mistake and not $(other)" \
+	  -m "not cuda and not races and not slow" tests/test_matrix.py build/sanitizers/package/nativeops/ops
 
 # The level that this machine may not have, by the names of its ops.
 test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs AVX-512 with bf16)
