@@ -2,6 +2,8 @@
 """Builders of automata: what they build, what they refuse, and pictures."""
 
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,3 +118,16 @@ def test_picture_shows_states_labels_and_costs() -> None:
     assert "start -> 0" in source
     assert "start -> 3" in automata.draw(made, 1).source
     assert "inf" not in automata.draw(automata.ctc([[1, 1]])).source
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_picture_is_written_to_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("graphviz")
+    picture = automata.draw(automata.ctc([[1, 1, 2]]), labels=["blank", "a", "b"])
+    text = Path(picture.render(tmp_path / "ctc", format="svg")).read_text()
+    assert (
+        text.count('class="node"') == 10
+    )  # 2·3 + 3 states, and where the arrow to the first begins
+    assert ">blank</text>" in text
+    png = Path(picture.render(tmp_path / "ctc", format="png")).read_bytes()
+    assert png.startswith(b"\x89PNG")

@@ -4,6 +4,7 @@
 import hashlib
 import inspect
 import os
+import platform
 import shlex
 import sys
 from collections.abc import Iterator
@@ -129,7 +130,8 @@ def _recipe(op: Op[Any], group: list[Op[Any]], digest: str, command: list[str]) 
     source += '#include "nativeops/devices/library.cpp"\n'
     first = next(i for i, word in enumerate(command) if word.startswith(("-std=", "-fPIC")))
     compiler, flags = command[:first], command[first:]
-    parts = [source, digest, _own_headers(), version(compiler), *compiler[1:], *flags]
+    made_for = [platform.machine(), version(compiler), *compiler[1:], *flags]
+    parts = [source, digest, _own_headers(), *made_for]
     if op.built_in:
         parts += [path.read_text() for path in identity.kernel_files(op.kernel)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -160,3 +160,13 @@ def test_name_depends_on_content_alone(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "scaled.h", moved)
     os.utime(moved / "scaled.h", (0, 0))
     assert build.build(declare(moved / "scaled.h")) == first
+
+
+def test_a_folder_shared_by_machines_of_two_kinds_has_a_library_for_each(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op = declare(write(tmp_path))
+    first = build.build(op)
+    monkeypatch.setattr("platform.machine", lambda: "another")
+    assert build.build(op) != first
+    assert len(libraries(kept)) == 2

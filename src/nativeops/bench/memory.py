@@ -25,9 +25,14 @@ def growth(call: Callable[[], object]) -> int:
     """Bytes at the peak of a call beyond what the process held before, its result included."""
     before = _forget_peak()
     result = call()
-    peak = _status("VmHWM")
+    most = peak()
     del result
-    return peak - before
+    return most - before
+
+
+def peak() -> int:
+    """The most bytes that this process has held so far."""
+    return _status("VmHWM")
 
 
 def _forget_peak() -> int:

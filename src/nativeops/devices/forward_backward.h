@@ -4,6 +4,7 @@
 // team, its states and arcs that of the team's threads.
 #pragma once
 #include "nativeops/devices/automaton.h"
+#include "nativeops/devices/parts.h"
 
 namespace nativeops {
 
@@ -45,31 +46,38 @@ struct Costs {
   }
 };
 
-// Rows of states in time. A part of all frames is in memory at once, of the others the first row:
-// they are computed again on the way back.
+// Rows of states in time: those of all frames or, where these are too many, of a part's frames, and
+// of every part the first. The others are computed again on the way back.
 template <class A>
 struct History {
-  A* m;
-  Exponent<A>* k;
-  int64_t width, part;  // numbers in a row, and frames of a part
+  Row<A> rows, first;
+  int64_t width;  // numbers in a row
+  bool whole;
+  int64_t part;  // frames of a part
 
-  HOST_DEVICE Row<A> row(int64_t i, int64_t base) const {
-    return {m + i * width + base, k + i * width + base};
+  HOST_DEVICE History of(int64_t frames) const {
+    History mine = *this;
+    mine.part = root_of(frames);
+    return mine;
   }
-  HOST_DEVICE Row<A> in_part(int64_t t, int64_t base) const { return row(t % part, base); }
-  HOST_DEVICE Row<A> last_of_part(int64_t base) const { return row(part, base); }
-  HOST_DEVICE Row<A> kept(int64_t p, int64_t base) const { return row(part + 1 + p, base); }
+  // What is reached before a frame, and after it.
+  HOST_DEVICE Row<A> before(int64_t t, int64_t base) const { return reached(t, 0, base); }
+  HOST_DEVICE Row<A> after(int64_t t, int64_t base) const { return reached(t, 1, base); }
+  HOST_DEVICE Row<A> first_of(int64_t p, int64_t base) const { return at(first, p, base); }
+  HOST_DEVICE Row<A> at(Row<A> some, int64_t i, int64_t base) const {
+    return {some.m + i * width + base, some.k + i * width + base};
+  }
+
+ private:
+  HOST_DEVICE Row<A> reached(int64_t t, int64_t later, int64_t base) const {
+    return at(rows, (whole ? t : t % part) + later, base);
+  }
 };
 
-constexpr int64_t kWholeHistory = 1 << 20;  // numbers: this many are kept for less time
-
-inline int64_t part_of(int64_t steps, int64_t width) {
-  int64_t part = max2<int64_t>(steps, 1);
-  if (part * width > kWholeHistory) {
-    part = 1;
-    while (part * part < steps) ++part;
-  }
-  return part;
+// How much of all paths some are.
+template <class A>
+HOST_DEVICE A share_of(Scaled<A> some, Scaled<A> all) {
+  return some.m / all.m * power_of<A>(min2<Exponent<A>>(max2(some.k, Scale<A>::none) - all.k, 0));
 }
 
 template <class T>
@@ -79,7 +87,7 @@ struct Passes {
   Costs<T> costs;
   History<A> history;
 
-  // Emissions of a frame; what is no cost is remembered in kGamma's place for the class.
+  // Emissions of a frame; what is no cost is remembered in kSum.
   KERNEL void emit(Team team, int64_t t, int64_t b) const {
     const Row<A> emitted = graph.row(kEmitted), seen = graph.row(kSum);
     const int32_t* const classes = graph.list(kClasses);
@@ -111,39 +119,59 @@ struct Passes {
   // `steps` is this, or what computes the same steps in another way.
   template <class Steps>
   KERNEL void run_part(const Steps& steps, Team team, int64_t b, int64_t low, int64_t high) const {
-    const int64_t base = graph.base;
     for (int64_t t = low; t < high; ++t) {
-      const bool last = t + 1 == low + history.part;
-      steps.forward(team, t, b, history.in_part(t, base),
-                    last ? history.last_of_part(base) : history.in_part(t + 1, base));
+      steps.forward(team, t, b, history.before(t, graph.base), history.after(t, graph.base));
     }
   }
   KERNEL void copy(Team team, Row<A> from, Row<A> to) const {
     team.each(0, graph.states(), [=](int64_t s) { to.set(s, from[s]); });
     team.sync();
   }
-  // The row after the last of the frames before t.
-  KERNEL Row<A> after(int64_t t) const {
-    const bool full = t > 0 && t % history.part == 0;
-    return full ? history.last_of_part(graph.base) : history.in_part(t, graph.base);
+  // The row after the first `frames` frames.
+  KERNEL Row<A> after(int64_t frames) const {
+    return frames > 0 ? history.after(frames - 1, graph.base) : history.before(0, graph.base);
+  }
+  KERNEL int64_t parts(int64_t b) const {
+    return (costs.frames(b) + history.part - 1) / history.part;
+  }
+  // The row before the first frame.
+  KERNEL void start(Team team, Row<A> first) const {
+    const Row<A> seen = graph.row(kSum);
+    team.each(0, graph.states(),
+              [=](int64_t s) { first.set(s, {A(s == 0 ? 1 : 0), s == 0 ? 0 : Scale<A>::none}); });
+    team.each(0, graph.slots(), [=](int64_t s) { seen.m[s] = 0; });
+    team.sync();
   }
 
   // From the start state through all frames; the weight of all paths together.
   template <class Steps>
   KERNEL Scaled<A> total(const Steps& steps, Team team, int64_t b) const {
     const int64_t frames = costs.frames(b), base = graph.base;
-    const Row<A> first = history.in_part(0, base), seen = graph.row(kSum), end = graph.row(kEnd);
-    team.each(0, graph.states(),
-              [=](int64_t s) { first.set(s, {A(s == 0 ? 1 : 0), s == 0 ? 0 : Scale<A>::none}); });
-    team.each(0, graph.slots(), [=](int64_t s) { seen.m[s] = 0; });
-    team.sync();
-    for (int64_t low = 0; low < frames; low += history.part) {
-      if (low > 0) copy(team, history.last_of_part(base), first);
-      copy(team, first, history.kept(low / history.part, base));
-      run_part(steps, team, b, low, min2(frames, low + history.part));
+    const Row<A> end = graph.row(kEnd);
+    start(team, history.before(0, base));
+    for (int64_t p = 0; p < parts(b); ++p) {
+      const int64_t low = p * history.part, high = min2(frames, low + history.part);
+      const Row<A> first = history.before(low, base);
+      if (p > 0 && !history.whole) copy(team, after(low), first);
+      if (!history.whole) copy(team, first, history.first_of(p, base));
+      run_part(steps, team, b, low, high);
     }
     const Row<A> last = after(frames);
     return sum(team, graph.states(), [=](int64_t s) { return last[s] * end[s]; });
+  }
+
+  // The row after the first `frames` frames, without a history.
+  template <class Steps>
+  KERNEL Row<A> run_to(const Steps& steps, Team team, int64_t b, int64_t frames) const {
+    Row<A> now = graph.row(kBeta), next = graph.row(kBetaNext);
+    start(team, now);
+    for (int64_t t = 0; t < frames; ++t) {
+      steps.forward(team, t, b, now, next);
+      const Row<A> swap = now;
+      now = next;
+      next = swap;
+    }
+    return now;
   }
 
   // Whether some class that the automaton emits has no cost in some frame; after `total`.
@@ -165,32 +193,62 @@ struct Passes {
     return normalised<A>({all, high});
   }
 
-  // From the end back to the start: arrived(t, sums, all) after each frame, when kSum has the sum
-  // of all paths through each class, kGamma through each arc in the order of classes, and `all` is
-  // the sum of all paths.
+  // From the end back to the start: arrived(.., t, b, steps, beta, all) after each frame, when kSum
+  // has the sum of all paths through each class, `beta` what is behind the frame, and `all` is the
+  // sum of all paths. Before and after a part's frames: arrived.begin(..) and arrived.end(..),
+  // whose row is free for what the part has come to.
   template <class Steps, class F>
   KERNEL void backward(const Steps& steps, Team team, int64_t b, const F& arrived) const {
-    const int64_t frames = costs.frames(b), base = graph.base,
-                  parts = (frames + history.part - 1) / history.part;
-    copy(team, graph.row(kEnd), graph.row(kBeta));
-    Row<A> beta = graph.row(kBeta), next = graph.row(kBetaNext);
-    for (int64_t p = parts - 1; p >= 0; --p) {
-      const int64_t low = p * history.part, high = min2(frames, low + history.part);
-      if (p < parts - 1) {
-        copy(team, history.kept(p, base), history.in_part(low, base));
-        run_part(steps, team, b, low, high);
-      }
-      for (int64_t t = high - 1; t >= low; --t) {
-        steps.step_back(team, t, b, beta, next);
-        const Row<A> sums = graph.row(kSum);
-        const Scaled<A> all = sum(team, graph.slots(), [=](int64_t s) { return sums[s]; });
-        arrived(team, t, b, graph, all);
-        const Row<A> swap = beta;
-        beta = next;
-        next = swap;
-      }
+    Row<A> beta = graph.row(kEnd);
+    for (int64_t p = parts(b) - 1; p >= 0; --p) {
+      beta = part_back(steps, team, b, p, beta, p + 1 < parts(b), arrived);
     }
   }
+  // One part of it, from the row behind it to the one before it. Its rows are computed `again`
+  // where others have taken their place.
+  template <class Steps, class F>
+  KERNEL Row<A> part_back(const Steps& steps, Team team, int64_t b, int64_t p, Row<A> behind,
+                          bool again, const F& arrived) const {
+    const int64_t low = p * history.part, high = min2(costs.frames(b), low + history.part);
+    Row<A> beta = graph.row(kBeta), next = graph.row(kBetaNext);
+    if (behind.m != beta.m) copy(team, behind, beta);
+    if (again && !history.whole) {
+      copy(team, history.first_of(p, graph.base), history.before(low, graph.base));
+      run_part(steps, team, b, low, high);
+    }
+    arrived.begin(team, steps);
+    for (int64_t t = high - 1; t >= low; --t) {
+      steps.step_back(team, t, b, beta, next);
+      const Row<A> sums = graph.row(kSum);
+      const Scaled<A> all = sum(team, graph.slots(), [=](int64_t s) { return sums[s]; });
+      arrived(team, t, b, steps, beta, all);
+      const Row<A> swap = beta;
+      beta = next;
+      next = swap;
+    }
+    arrived.end(team, steps, history.first_of(p, graph.base));
+    return beta;
+  }
+
+  // How much of all paths go through each arc, summed over frames: begin_taken, take after each
+  // frame's step_back, and end_taken, which writes them in the order of taken_edges.
+  KERNEL void begin_taken(Team team) const {
+    const Row<A> taken = graph.row(kTaken);
+    team.each(0, arcs(), [=](int64_t i) { taken.m[i] = 0; });
+    team.sync();
+  }
+  KERNEL void take(Team team, int64_t, Row<A>, Scaled<A> all) const {
+    const Row<A> gamma = graph.row(kGamma), taken = graph.row(kTaken);
+    team.each(0, arcs(), [=](int64_t i) { taken.m[i] += share_of(gamma[i], all); });
+    team.sync();
+  }
+  KERNEL void end_taken(Team team, A* to) const {
+    const Row<A> taken = graph.row(kTaken);
+    team.each(0, arcs(), [=](int64_t i) { to[i] = taken.m[i]; });
+    team.sync();
+  }
+  HOST_DEVICE const int32_t* taken_edges() const { return graph.list(kPlaceEdge); }
+  HOST_DEVICE int32_t arcs() const { return graph.list(kSlotBegin)[graph.slots()]; }
 
   // beta[to] · emission · weight of an arc, by the state that it leaves
   KERNEL Scaled<A> leaving(int64_t i, Row<A> beta) const {
@@ -201,7 +259,7 @@ struct Passes {
   // are to have.
   KERNEL void step_back(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
     emit(team, t, b);
-    const Row<A> alpha = history.in_part(t, graph.base), gamma = graph.row(kGamma);
+    const Row<A> alpha = history.before(t, graph.base), gamma = graph.row(kGamma);
     const int32_t *const begin = graph.list(kOutBegin), *const place = graph.list(kOutPlace);
     const Passes self = *this;
     team.each(0, graph.states(), [=](int64_t s) {
@@ -220,6 +278,20 @@ struct Passes {
   }
 };
 
+// Rows of scaled numbers.
+template <class A>
+class Rows {
+ public:
+  Rows(Device& dev, int64_t rows, int64_t width)
+      : m_(dev.template workspace<A>(rows * width)),
+        k_(dev.template workspace<Exponent<A>>(rows * width)) {}
+  Row<A> first() const { return {m_.data(), k_.data()}; }
+
+ private:
+  Workspace<A> m_;
+  Workspace<Exponent<A>> k_;
+};
+
 // Memory of the passes over all sequences.
 template <class T>
 class Memory {
@@ -227,19 +299,54 @@ class Memory {
   using A = Accum<T>;
   Memory(Device& dev, const Automata<T>& automata, int64_t steps)
       : index(dev, automata),
-        part_(part_of(steps, index.width)),
-        rows_(part_ + 1 + (steps + part_ - 1) / part_),
-        m_(dev.template workspace<A>(rows_ * index.width)),
-        k_(dev.template workspace<Exponent<A>>(rows_ * index.width)) {
+        parts(root_of(steps)),
+        whole(is_whole(steps, index.width)),
+        rows_(dev, whole ? steps + 1 : parts + 1, index.width),
+        first_(dev, parts, index.width) {
     make_index(dev, automata, index);
   }
   const Index<T> index;
-  History<A> history() const { return {m_.data(), k_.data(), index.width, part_}; }
+  const int64_t parts;  // at most, and the frames of one at most
+  const bool whole;
+  History<A> history() const { return {rows_.first(), first_.first(), index.width, whole, parts}; }
 
  private:
-  const int64_t part_, rows_;
-  Workspace<A> m_;
-  Workspace<Exponent<A>> k_;
+  const Rows<A> rows_, first_;
+};
+
+// Each sequence is the work of one team, in the steps of P: to its end, and if f.found(..) says so,
+// back again to the start; f.finish(..) then, if f.sums_up().
+template <class P>
+struct TeamEach {
+  template <class T, class F>
+  static void run(Device& dev, const Memory<T>& memory, const Costs<T>& costs, const F& f) {
+    using A = Accum<T>;
+    const Graph<A> all = memory.index.all();
+    const int64_t* const begin = memory.index.begin();
+    const History<A> history = memory.history();
+    for_each_item(dev, costs.places.batch, [=] KERNEL(Team team, int64_t b) {
+      const P passes{graph_of(all, begin, b), costs, history.of(costs.frames(b))};
+      const Scaled<A> sum = passes.total(passes, team, b);
+      if (!f.found(team, b, passes, sum, passes.sick(team))) return;
+      passes.backward(passes, team, b, f);
+      if (f.sums_up()) f.finish(team, b, passes);
+    });
+  }
+  // found(team, b, sum, sick) of each sequence.
+  template <class T, class F>
+  static void totals(Device& dev, const Index<T>& index, const Costs<T>& costs, const F& found) {
+    using A = Accum<T>;
+    const Graph<A> all = index.all();
+    const int64_t* const begin = index.begin();
+    for_each_item(dev, costs.places.batch, [=] KERNEL(Team team, int64_t b) {
+      const P passes{graph_of(all, begin, b), costs, {}};
+      const Row<A> last = passes.run_to(passes, team, b, costs.frames(b));
+      const Row<A> end = passes.graph.row(kEnd);
+      const Scaled<A> sum =
+          passes.sum(team, passes.graph.states(), [=](int64_t s) { return last[s] * end[s]; });
+      found(team, b, sum, passes.sick(team));
+    });
+  }
 };
 
 }  // namespace nativeops

@@ -55,7 +55,8 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
     if values is None:
         return None
     module = namespace(like)
-    if framework_of(type(values)) in (None, "numpy"):
+    direct = hasattr(like, "new_tensor") and _are_plain(values)
+    if framework_of(type(values)) in (None, "numpy") and not direct:
         values = _checked(op, name, np.asarray(values))
         values = np.clip(values, -1, 2**31 - 1).astype(np.int32)
     if hasattr(like, "new_tensor"):
@@ -69,6 +70,13 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
         return cast(wide, module.int32)
     held = _checked(op, name, module.asarray(values))
     return cast(module.clip(held, -1, 2**31 - 1), module.int32)
+
+
+def _are_plain(values: Any) -> bool:
+    """A list of integers that need no NumPy, which PyTorch's compiler would not follow."""
+    if not isinstance(values, (list, tuple)):
+        return False
+    return all(type(value) is int and abs(value) < 2**62 for value in values)
 
 
 def _checked(op: str, name: str, values: Any) -> Any:

@@ -115,6 +115,10 @@ def ctc_greedy_decode(
     return ctc_best_path(logits, frames, blank=blank, label_loop=label_loop)
 
 
+for _function in (ctc_loss, ctc_greedy_decode):
+    vars(_function)["autograph_info__"] = True  # TensorFlow's AutoGraph leaves them as they are
+
+
 def _reduced(loss: Any, labels: Any, targets: Any, averaged: bool) -> Any:
     if not averaged:
         return total(loss)
@@ -136,6 +140,7 @@ def _padded(logits: Any, targets: Any, lengths: Any) -> Any:
         text = "`targets` has one axis, but `target_lengths` is not known while compiling."
         raise ArgumentError(message("ctc_loss", text, hint="give it as a list."))
     total, given = int(counts.sum()), targets.shape[0]
+    given = total if given is None else given  # TensorFlow tells it when it runs
     if total != given:
         text = f"`target_lengths` has the sum {total}, but `targets` has {given} labels."
         raise ShapeError(message("ctc_loss", text))

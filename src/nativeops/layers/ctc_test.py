@@ -1,16 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """CTC in frameworks' own words: CTCLoss of PyTorch, Optax's function, Keras's loss."""
 
+import inspect
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
-from nativeops import ctc_loss
+from nativeops import ctc_loss, rnnt_loss
 
 RANDOM = np.random.default_rng(5)
+LOGITS = RANDOM.standard_normal((12, 3, 6)).astype("float32")
+GIVEN = (  # targets, and the lengths of both
+    RANDOM.integers(1, 6, (3, 4)).astype("int32"),
+    np.array([12, 9, 7], "int32"),
+    np.array([4, 0, 2], "int32"),
+)
+
+
+def value_and_gradient_of_torch(given: tuple[Any, ...]) -> tuple[Any, Any]:
+    """What PyTorch's own loss makes of LOGITS, with its mean over the batch."""
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(LOGITS).double().requires_grad_()
+    targets, *lengths = map(torch.from_numpy, given)
+    lengths = lengths or [torch.full((3,), 12), torch.full((3,), 4)]
+    loss = torch.nn.functional.ctc_loss(x.log_softmax(2), targets, *lengths)
+    return loss.item(), torch.autograd.grad(loss, x)[0]
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
@@ -65,6 +83,70 @@ def test_torch_batch_major_logits_are_not_copied() -> None:
     assert ctc_loss(x.transpose(0, 1), torch.ones(3, 4, dtype=torch.int64)) == expected
 
 
+def test_torch_modules_take_the_names_of_torch_and_torchaudio() -> None:
+    torch = pytest.importorskip("torch")
+    from nativeops.layers.torch import CTCLoss, RNNTLoss
+
+    targets = torch.randint(1, 4, (2, 3), dtype=torch.int32)
+    frames, counts = torch.tensor([8, 6]).int(), torch.tensor([3, 1]).int()
+    same = {"targets": targets, "target_lengths": counts}
+    named = {"log_probs": torch.randn(8, 2, 4).log_softmax(2), "input_lengths": frames, **same}
+    torch.testing.assert_close(CTCLoss().forward(**named), torch.nn.CTCLoss().forward(**named))
+    logits = torch.randn(2, 8, 4, 4)
+    found = RNNTLoss(blank=0).forward(logits=logits, logit_lengths=frames, **same)
+    assert found == rnnt_loss(logits, targets, frames, counts, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_torch_compiles_layer_and_function_as_a_whole(backend: str) -> None:
+    torch = pytest.importorskip("torch")
+    from nativeops.layers.torch import CTCLoss
+
+    layer, given = CTCLoss(), tuple(map(torch.from_numpy, GIVEN))
+    functions = (
+        lambda x: layer(x.log_softmax(2), *given),
+        lambda x: ctc_loss(x, *given),
+        lambda x: ctc_loss(x, given[0], [12, 9, 7], (4, 0, 2)),
+        lambda x: ctc_loss(x.transpose(0, 1).contiguous().transpose(0, 1), given[0]),
+    )
+    for function in functions:
+        compiled = torch.compile(function, fullgraph=True, backend=backend)
+        for _ in range(2):  # the second finds nothing of the first in the program
+            x = torch.randn(LOGITS.shape, requires_grad=True)
+            expected, found = function(x), compiled(x)
+            torch.testing.assert_close(found, expected)
+            gradients = [torch.autograd.grad(loss, x)[0] for loss in (found, expected)]
+            torch.testing.assert_close(*gradients)
+
+
+def test_jax_compiles_the_gradient_that_torch_has() -> None:
+    jax = pytest.importorskip("jax")
+    expected = value_and_gradient_of_torch(GIVEN)
+    found = jax.jit(jax.value_and_grad(ctc_loss))(LOGITS, *GIVEN)
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes_known", [True, False])
+@pytest.mark.parametrize("with_lengths", [True, False])
+def test_tensorflow_compiles_the_gradient_that_torch_has(with_lengths, sizes_known) -> None:
+    tf = pytest.importorskip("tensorflow")
+    arrays = (LOGITS, *GIVEN) if with_lengths else (LOGITS, GIVEN[0])
+    sizes = [a.shape if sizes_known else [None] * a.ndim for a in arrays]
+
+    @tf.function(input_signature=list(map(tf.TensorSpec, sizes, [a.dtype for a in arrays])))
+    def value_and_gradient(logits, *given):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = ctc_loss(logits, *given)
+        return loss, tape.gradient(loss, logits)
+
+    found, expected = value_and_gradient(*arrays), value_and_gradient_of_torch(arrays[1:])
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_optax_function_equals_optax_with_its_gradient() -> None:
     jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
     from nativeops.layers.flax.ctc import ctc_loss as ours
@@ -76,7 +158,7 @@ def test_optax_function_equals_optax_with_its_gradient() -> None:
 
     def both(function):
         def total(x):
-            loss = function(x, no_frame, labels, no_label, blank_id=0)
+            loss = function(x, no_frame, labels, no_label, blank_id=0, log_epsilon=-1e5)
             return loss.sum(), loss
 
         return jax.jit(jax.grad(total, has_aux=True))(x)
@@ -85,9 +167,49 @@ def test_optax_function_equals_optax_with_its_gradient() -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-5)
 
 
+def test_tensorflow_takes_targets_one_behind_the_other_whose_number_it_does_not_know() -> None:
+    tf = pytest.importorskip("tensorflow")
+    targets, _, counts = GIVEN
+    flat = np.concatenate([row[:n] for row, n in zip(targets, counts, strict=True)])
+    kinds = [tf.TensorSpec([None] * 3, "float32"), tf.TensorSpec([None], "int32")]
+
+    @tf.function(input_signature=kinds)
+    def loss(logits, flat):
+        return ctc_loss(logits, flat, None, counts.tolist())
+
+    np.testing.assert_allclose(loss(LOGITS, flat), ctc_loss(LOGITS, targets, None, counts), 1e-6)
+
+
+def test_optax_function_has_optax_arguments() -> None:
+    optax = pytest.importorskip("optax")
+    from nativeops.layers.flax.ctc import ctc_loss as ours
+
+    mine, theirs = (inspect.signature(f).parameters.values() for f in (ours, optax.ctc_loss))
+    assert [(p.name, p.kind, p.default) for p in mine] == [
+        (p.name, p.kind, p.default) for p in theirs
+    ]
+
+
+def test_optax_function_needs_no_log_epsilon_for_what_is_impossible() -> None:
+    jax = pytest.importorskip("jax")
+    from nativeops.layers.flax.ctc import ctc_loss as ours
+
+    x, labels = jax.numpy.zeros((1, 2, 3)), jax.numpy.array([[1, 1]])  # needs a third frame
+
+    def loss(x):
+        return ours(x, np.zeros((1, 2)), labels, np.zeros((1, 2)), log_epsilon=-1.0)[0]
+
+    value, gradient = jax.value_and_grad(loss)(x)
+    assert value == np.inf
+    assert not np.any(gradient)
+
+
+# Each weight of the model is a logit, so that a step of gradient descent shows the gradient.
 KERAS = """
 import numpy as np, keras
-from nativeops.layers.keras_ctc import CTC
+from nativeops.layers import keras_ctc
+from nativeops.layers.keras import CTC
+assert CTC is keras_ctc.CTC
 random = np.random.default_rng(1)
 logits = random.standard_normal((3, 20, 6)).astype("float32")
 labels = random.integers(1, 6, (3, 4)); labels[1, 2:] = 0
@@ -97,12 +219,30 @@ for reduction in ("sum", "sum_over_batch_size"):
                                keras.ops.convert_to_numpy(theirs), rtol=1e-4)
 again = keras.losses.deserialize(keras.losses.serialize(CTC()))
 assert type(again) is CTC
+
+frames = np.eye(60, dtype="float32").reshape(3, 20, 60)
+def train(loss):
+    model = keras.Sequential([keras.Input((20, 60)), keras.layers.Dense(6, use_bias=False)])
+    model.set_weights([logits.reshape(60, 6)])
+    model.compile(keras.optimizers.SGD(1.0), loss)
+    model.fit(frames, labels, batch_size=3, verbose=0)
+    return model, logits.reshape(60, 6) - model.get_weights()[0]
+(_, theirs), (model, ours) = train(keras.losses.CTC()), train(CTC())
+assert abs(theirs).max() > 0.1
+np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+before = float(CTC()(labels, model.predict(frames, verbose=0)))
+losses = model.fit(frames, labels, batch_size=3, epochs=8, verbose=0).history["loss"]
+after = model.evaluate(frames, labels, verbose=0)
+np.testing.assert_allclose(losses[0], before, rtol=1e-5)
+np.testing.assert_allclose(after, float(CTC()(labels, model.predict(frames, verbose=0))), rtol=1e-5)
+assert all(np.diff([*losses, after]) < 0) and after < 0.7 * before, (losses, after)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
-def test_keras_loss_equals_keras(backend: str) -> None:
+def test_keras_loss_equals_keras_with_its_gradient_and_trains(backend: str) -> None:
     pytest.importorskip("keras")
     pytest.importorskip(backend)
     environment = {**os.environ, "KERAS_BACKEND": backend}
@@ -137,8 +277,7 @@ def test_jax_compiles_targets_one_behind_the_other_with_listed_lengths() -> None
 # In a process of its own, since a maximum over the life of a process cannot be reset.
 PEAK = """
 import torch, nativeops
-def peak():
-    return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM")) << 10
+from nativeops.bench.memory import peak
 t, b, c, s = 1000, 8, 500, 120
 x = torch.randn(t, b, c, requires_grad=True)
 targets = torch.randint(1, c, (b, s))

@@ -29,10 +29,11 @@ def ctc_beam_search(
 ) -> CtcPrefixes[Array]:
     """The label sequences of highest probability under CTC, by prefix beam search.
 
-    Without a scorer all of it is the op `ctc_prefixes`, native and on all threads. With one, the
-    score of a prefix ``p`` is ``log P(p) + Σ (weight · scorer(p[:i])[p[i]] + bonus)``; the search
-    then runs in NumPy on the host, and the scorer is asked once a frame, for all prefixes of a
-    sequence's beam that it has not seen since they came in.
+    Without a scorer all of it is the op `ctc_prefixes`, native and on all threads of the CPU; from
+    a GPU, PyTorch's logits are copied there and the results back. With one, the score of a prefix
+    ``p`` is ``log P(p) + Σ (weight · scorer(p[:i])[p[i]] + bonus)``; the search then runs in NumPy
+    on the host, and the scorer is asked once a frame, for all prefixes of a sequence's beam that it
+    has not seen since they came in.
 
     Args:
         logits: The outputs ``[t, b, c]`` of each frame, not normalised.
@@ -70,7 +71,10 @@ def ctc_beam_search(
     }  # fmt: skip
     own: Any = None if lengths is None else like(logits, lengths, "int32")
     if scorer is None:
-        return ctc_prefixes(logits, own, **options)
+        if not getattr(logits, "is_cuda", False):
+            return ctc_prefixes(logits, own, **options)
+        there: Any = ctc_prefixes(logits.cpu(), None if own is None else own.cpu(), **options)
+        return CtcPrefixes(*(array.to(logits.device) for array in there))
     x = _on_host(logits)
     frames = np.full(batch, steps, np.int32) if own is None else _on_host(own)
     # What is wrong, in the op's own words: from no frames, and from no classes.

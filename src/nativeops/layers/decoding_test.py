@@ -113,3 +113,16 @@ def test_compiled_function_cannot_call_a_scorer() -> None:
     assert np.array_equal(search(x), nativeops.ctc_beam_search(x).tokens)
     with pytest.raises(ArgumentError, match="search outside of it"):
         jax.jit(lambda x: nativeops.ctc_beam_search(x, scorer=bigram).tokens)(x)
+
+
+@pytest.mark.cuda
+def test_logits_on_a_gpu_are_searched_on_the_host() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this machine has no NVIDIA GPU that PyTorch can use")
+    x = torch.from_numpy(RANDOM.standard_normal((20, 3, 9)))
+    here = nativeops.ctc_beam_search(x, [20, 0, 7], beam_width=6, n_best=6)
+    there = nativeops.ctc_beam_search(x.cuda(), [20, 0, 7], beam_width=6, n_best=6)
+    for a, b in zip(here, there, strict=True):
+        assert b.is_cuda
+        assert torch.equal(a, b.cpu())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drop-ins for `keras.layers.LSTM`, `GRU` and `SimpleRNN` of Keras 3.
+"""Drop-ins for `keras.layers.LSTM`, `GRU` and `SimpleRNN` of Keras 3; and for `keras.losses.CTC`.
 
-They run with PyTorch, JAX and TensorFlow behind Keras. Each is Keras's own layer with another
+The layers run with PyTorch, JAX and TensorFlow behind Keras. Each is Keras's own layer with another
 `inner_loop`, the method that Keras itself replaces where cuDNN can run: constructor, weights,
 states, dropout's random numbers and saved files stay Keras's by construction, in any version.
 One argument is new, ``precision``: see `nativeops.lstm_layer`.
@@ -14,11 +14,14 @@ import keras
 from keras import ops
 
 from nativeops.layers.convert import Kind, from_keras
+from nativeops.layers.keras_ctc import CTC
 from nativeops.layers.stack import check_word
 from nativeops.ops._steps import Precision
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer
+
+__all__ = ["CTC", "GRU", "LSTM", "SimpleRNN"]
 
 _TANH = (keras.activations.tanh, ops.tanh)
 _SIGMOID = (keras.activations.sigmoid, ops.sigmoid)

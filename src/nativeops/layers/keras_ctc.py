@@ -11,7 +11,11 @@ from nativeops.ops.ctc_loss import ctc_losses
 
 @keras.saving.register_keras_serializable("nativeops")
 class CTC(keras.losses.CTC):  # type: ignore[misc]
-    """`keras.losses.CTC`, computed by `nativeops.ctc_loss`: 0 is the blank, and pads labels."""
+    """`keras.losses.CTC`, computed by `nativeops.ctc_loss`: 0 is the blank, and pads labels.
+
+    XLA in TensorFlow runs no ops from outside, and Keras chooses it where TensorFlow has a GPU:
+    there give `Model.compile` ``jit_compile=False``.
+    """
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The losses of labels ``[b, s]`` and logits ``[b, t, c]``."""

@@ -158,7 +158,7 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
   problem.check();
   const int64_t classes = logits.size(2);
   struct Worker {
-    CtcClasses<T> classes;
+    LogitRows<T> classes;
     Workspace<T> row;
   };
   const auto frame = [=](const Worker& worker, int64_t t, int64_t b) {
@@ -185,7 +185,7 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
   share(
       dev, ceil_div(logits.size(0) * logits.size(1), kFrames), logits.count(),
       [&] {
-        return Worker{CtcClasses<T>(dev, logits),
+        return Worker{LogitRows<T>(dev, logits),
                       dev.workspace<T>(d_logits.stride(2) == 1 ? 0 : classes)};
       },
       [&](const Worker& worker, int64_t task) {

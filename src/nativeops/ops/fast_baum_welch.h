@@ -5,13 +5,15 @@
 
 namespace nativeops {
 
-// fwdbwd[t,b,c] = -log (sum of all paths with class c in frame t / sum of all paths)
-template <class T>
+// fwdbwd[t,b,c] = -log (sum of all paths with class c in frame t / sum of all paths); `total(b,
+// cost)` gets the cost of all paths of a sequence together.
+template <class T, class F>
 struct WritePosteriors {
   using A = Accum<T>;
   T* out;
   Places places;
   int64_t classes;
+  F total;
 
   KERNEL void fill(Team team, int64_t t, int64_t b, A value) const {
     T* const row = out + places.of(t, b, 0);
@@ -22,8 +24,21 @@ struct WritePosteriors {
     one == 1 ? put(1) : put(one);  // known to be 1, it makes vectors
     team.sync();
   }
-  KERNEL void operator()(Team team, int64_t t, int64_t b, const Graph<A>& g, Scaled<A> all) const {
+  // After the way forward: writes the total; whether there are posteriors to compute.
+  template <class P>
+  KERNEL bool found(Team team, int64_t b, const P&, Scaled<A> sum, bool sick) const {
+    if (team.rank() == 0) total(b, sick ? not_a_number<A>() : static_cast<A>(long_cost_of(sum)));
+    const int64_t frames = places.frames(b);
+    const bool any = !sick && sum.m > 0;
+    const A value = sick ? not_a_number<A>() : highest<A>();
+    for (int64_t t = 0; !any && t < frames; ++t) fill(team, t, b, value);
+    return any;
+  }
+  template <class P>
+  KERNEL void operator()(Team team, int64_t t, int64_t b, const P& passes, Row<A>,
+                         Scaled<A> all) const {
     fill(team, t, b, highest<A>());
+    const Graph<A>& g = passes.graph;
     const Row<A> sums = g.row(kSum), costs = g.row(kEmitted);
     const int32_t* const label = g.list(kClasses);
     T* const row = out + places.of(t, b, 0);
@@ -34,32 +49,20 @@ struct WritePosteriors {
     team.each(0, g.slots(), [=](int64_t s) { row[label[s] * one] = T(max2(costs.m[s], A(0))); });
     team.sync();
   }
+  template <class P>
+  KERNEL void begin(Team, const P&) const {}
+  template <class P>
+  KERNEL void end(Team, const P&, Row<A>) const {}
+  HOST_DEVICE bool sums_up() const { return false; }
+  template <class P>
+  KERNEL void finish(Team, int64_t, const P&) const {}
 };
+template <class T, class F>
+WritePosteriors<T, F> write_posteriors(T* out, const Places& places, int64_t classes, F total) {
+  return {out, places, classes, total};
+}
 
-// All frames of a sequence, in the steps of P; `total(cost)` gets the cost of all its paths
-// together.
-template <class T, class P>
-struct BaumWelch {
-  using A = Accum<T>;
-  Graph<A> all;
-  const int64_t* begin;
-  Costs<T> costs;
-  History<A> history;
-  WritePosteriors<T> write;
-
-  template <class F>
-  KERNEL void run(Team team, int64_t b, F total) const {
-    const P passes{graph_of(all, begin, b), costs, history};
-    const Scaled<A> sum = passes.total(passes, team, b);
-    const bool sick = passes.sick(team);
-    if (team.rank() == 0) total(sick ? not_a_number<A>() : static_cast<A>(long_cost_of(sum)));
-    if (!sick && sum.m > 0) return passes.backward(passes, team, b, write);
-    const A value = sick ? not_a_number<A>() : highest<A>();
-    for (int64_t t = 0; t < costs.frames(b); ++t) write.fill(team, t, b, value);
-  }
-};
-
-template <class T, class P = Passes<T>>
+template <class T, class Walk = TeamEach<Passes<T>>>
 void fast_baum_welch(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T, 1> weights,
                      In<int32_t, 2> start_end_states, In<int32_t, 1> lengths,
                      In<int32_t, 2> end_states, In<T, 1> end_weights, Out<T, 3> fwdbwd,
@@ -71,18 +74,16 @@ void fast_baum_welch(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T
   check_automata(automata, "am_scores");
   if (automata.batch() == 0 || steps == 0) return;
   const Memory<T> memory(dev, automata, steps);
-  const BaumWelch<T, P> all{memory.index.all(),
-                            memory.index.begin(),
-                            {am_scores.data, padded(am_scores, lengths)},
-                            memory.history(),
-                            {fwdbwd.data, padded(fwdbwd, lengths), classes}};
+  const auto write = write_posteriors<T>(fwdbwd.data, padded(fwdbwd, lengths), classes,
+                                         [=] KERNEL(int64_t b, A cost) {
+                                           const int64_t frames = length_of(lengths, b, steps);
+                                           for (int64_t t = 0; t < steps; ++t)
+                                             obs_scores(t, b) = T(t < frames ? cost : A(0));
+                                         });
   for_each_item(dev, automata.batch(), [=] KERNEL(Team team, int64_t b) {
-    const int64_t frames = all.costs.frames(b);
-    all.run(team, b, [=](A cost) {
-      for (int64_t t = 0; t < steps; ++t) obs_scores(t, b) = T(t < frames ? cost : A(0));
-    });
-    for (int64_t t = frames; t < steps; ++t) all.write.fill(team, t, b, highest<A>());
+    for (int64_t t = write.places.frames(b); t < steps; ++t) write.fill(team, t, b, highest<A>());
   });
+  Walk::run(dev, memory, Costs<T>{am_scores.data, padded(am_scores, lengths)}, write);
 }
 
 // Refuses sequences that do not lie within the frames, or that share some.
@@ -110,7 +111,7 @@ inline void check_packed(In<int32_t, 1> starts, In<int32_t, 1> lengths, int64_t 
 #endif
 }
 
-template <class T, class P = Passes<T>>
+template <class T, class Walk = TeamEach<Passes<T>>>
 void fast_baum_welch_packed(Device& dev, In<T, 2> am_scores, In<int32_t, 1> seq_starts,
                             In<int32_t, 1> lengths, In<int32_t, 2> edges, In<T, 1> weights,
                             In<int32_t, 2> start_end_states, In<int32_t, 2> end_states,
@@ -123,14 +124,10 @@ void fast_baum_welch_packed(Device& dev, In<T, 2> am_scores, In<int32_t, 1> seq_
   for_each(dev, fwdbwd, [=] KERNEL(int64_t n, int64_t c) { fwdbwd(n, c) = T(highest<A>()); });
   if (automata.batch() == 0) return;
   const Memory<T> memory(dev, automata, frames);
-  const BaumWelch<T, P> all{memory.index.all(),
-                            memory.index.begin(),
-                            {am_scores.data, packed(am_scores, seq_starts, lengths)},
-                            memory.history(),
-                            {fwdbwd.data, packed(fwdbwd, seq_starts, lengths), classes}};
-  for_each_item(dev, automata.batch(), [=] KERNEL(Team team, int64_t b) {
-    all.run(team, b, [=](A cost) { obs_scores(b) = T(cost); });
-  });
+  const auto write =
+      write_posteriors<T>(fwdbwd.data, packed(fwdbwd, seq_starts, lengths), classes,
+                          [=] KERNEL(int64_t b, A cost) { obs_scores(b) = T(cost); });
+  Walk::run(dev, memory, Costs<T>{am_scores.data, packed(am_scores, seq_starts, lengths)}, write);
 }
 
 }  // namespace nativeops

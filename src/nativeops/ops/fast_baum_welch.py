@@ -49,8 +49,8 @@ def fast_baum_welch(
     NaN: or -∞, as a weight, or as the score of a class that its automaton has, makes all of a
         sequence NaN.
     Gradient: none; `fsa_loss` has it.
-    Cost: O(t·e) time; (40 + 4·√t)·(e + 3·b) numbers of memory, or (40 + 2·t)·(e + 3·b) where these
-        are few.
+    Cost: O(t·e) time; (40 + 4·√t)·(e + 3·b) numbers of memory, or (40 + 2·t + 2·√t)·(e + 3·b) where
+        these are few. Where n threads share a long sequence, (2·√t + n·(50 + 2·√t))·(e + 3·b) more.
     Same as: RETURNN's ``fast_baum_welch``, but for the cases above.
     Source: Baum et al. 1970, A maximization technique; Rabiner 1989, section III.
 

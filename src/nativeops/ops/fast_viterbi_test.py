@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fast_viterbi: what is true beyond agreeing with its reference (tests/test_matrix.py)."""
 
+from typing import Any
+
 import networkx
 import numpy as np
 import pytest
@@ -141,6 +143,124 @@ def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
                 results.append(fast_viterbi(scores, edges, weights, ends))
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def quarters(random: np.random.Generator, *shape: int) -> Any:
+    """Numbers of which many are equal, and so are many sums of them."""
+    return (np.round(random.standard_normal(shape) * 4) / 4).astype("float32")
+
+
+def bits(*args: Any, **options: Any) -> list[bytes]:
+    return [array.tobytes() for array in fast_viterbi(*args, **options)]
+
+
+def check_levels(*args: Any, **options: Any) -> None:
+    """All have the bits of the portable kernel, ties and NaN included."""
+    with selected("portable"):
+        expected = bits(*args, **options)
+    for level in levels():
+        with selected(level):
+            assert bits(*args, **options) == expected, level
+
+
+def hmm(
+    random: np.random.Generator, states: int, more: tuple[tuple[int, int], ...] = (), odd: float = 0
+) -> tuple[Any, Any]:
+    """A left-to-right automaton with loops and skips, arcs to a state in any order.
+
+    A part of the arcs, `odd`, emits another class than the others that lead to the same state.
+    """
+    emitted = random.integers(1, 9, states)
+    arcs = [(s, s + k) for s in range(states) for k in (0, 1, 2, 3) if s + k < states]
+    arcs = [arc for arc in arcs if arc[1] - arc[0] < 3 or random.random() < 0.5] + list(more)
+    random.shuffle(arcs)
+    arcs.sort(key=lambda arc: arc[1])
+    edges = [(a, b, 0 if random.random() < odd else emitted[b], 0) for a, b in arcs]
+    return np.array(edges, "int32").T, np.abs(quarters(random, len(edges)))
+
+
+@pytest.mark.parametrize("kind", ["quarters", "zeros", "minus infinity", "nan", "float64"])
+@pytest.mark.parametrize("size", [0, 1, 3, 17, 200])
+def test_levels_take_the_same_path_of_equal_ones_through_ctc(size: int, kind: str) -> None:
+    random = np.random.default_rng(size)
+    for labels in (2, 6, 60):
+        targets, widths = random.integers(1, labels, (6, size)), random.integers(0, size + 1, 6)
+        scores = quarters(random, 2 * size + 9, 6, labels)
+        if kind == "zeros":
+            scores[:] = 0
+        elif kind == "minus infinity":
+            scores[random.random(scores.shape) < 0.02] = -np.inf
+            scores[size // 2, 1] = -np.inf
+        elif kind == "nan":
+            scores[size // 2, [1, 3], labels // 2] = np.nan, np.inf
+        elif kind == "float64":
+            scores = scores + random.standard_normal(scores.shape)
+        lengths = np.array([0, 1, 2, 2 * size + 9, 2 * size + 1, size], "int32")
+        edges, weights, ends = ctc_fsa(targets, widths)
+        costs = weights + quarters(random, *weights.shape)
+        fewer = np.where(random.random(costs.shape) < 0.01, np.inf, costs)
+        for some in (weights, costs, fewer):
+            check_levels(scores, edges, some.astype(scores.dtype), ends, lengths)
+
+
+@pytest.mark.parametrize("states", [1, 2, 15, 16, 17, 70, 300])
+def test_levels_take_the_same_path_of_equal_ones_through_hmms(states: int) -> None:
+    random = np.random.default_rng(states)
+    for more in ((), ((states - 1, 0),), ((0, states - 1), (states // 2, states - 1))):
+        edges, weights = hmm(random, states, more, 0.02)
+        ends = np.array([[0], [states - 1]], "int32")
+        finals = np.array([[0] * 3, [states - 1, states // 2, states - 1]], "int32")
+        scores, costs = quarters(random, 2 * states, 1, 9), quarters(random, 3)
+        check_levels(scores, edges, weights, ends)
+        check_levels(scores, edges, weights, ends, end_states=finals, end_weights=costs)
+        mixed = random.permutation(len(weights))
+        check_levels(scores, edges[:, mixed], weights[mixed], ends)
+        # The last state is numbered first, so that arcs lead to smaller numbers.
+        check_levels(scores, edges[:, ::-1], weights[::-1], ends)
+
+
+def test_levels_take_the_same_path_of_equal_ones_through_any_automata() -> None:
+    for edges in range(0, 60, 7):
+        made = example(RANDOM, {"b": 5, "c": 4, "e": edges, "m": 4})
+        made = {k: quarters(RANDOM, *v.shape) if v.dtype == float else v for k, v in made.items()}
+        check_levels(quarters(RANDOM, 12, 5, 4), **made)
+
+
+@pytest.mark.parametrize("kind", ["ctc", "repeats", "hmm", "far arcs", "arc back", "backwards"])
+def test_threads_that_share_a_sequence_give_the_same_bits(kind: str) -> None:
+    # More than 2^22 states in all frames, and ranges of them for three threads.
+    random = np.random.default_rng(7)
+    if kind in ("ctc", "repeats"):
+        edges, weights, ends = ctc_fsa(random.integers(1, 20 if kind == "ctc" else 3, (1, 310)))
+    else:
+        more = {"far arcs": ((3, 500), (250, 280)), "arc back": ((400, 300),)}.get(kind, ())
+        edges, weights = hmm(random, 620, more, 0.02 if more else 0)
+        if kind == "backwards":  # state 1 is numbered last, and arcs lead to smaller numbers
+            kept = np.flatnonzero((edges[0] > 0) | (edges[1] < 2))[::-1]
+            edges, weights = edges[:, kept], weights[kept]
+        ends = np.array([[0], [619]], "int32")
+    scores = quarters(random, 6500, 1, 20)
+    check_levels(scores, edges, weights, ends)
+    scores[6400:, 0, 1] += np.float32(0.1)
+    for spoilt in (scores, np.where(np.arange(6500)[:, None, None] == 3000, np.nan, scores)):
+        results = []
+        for n in (1, 2, 3):
+            with num_threads(n):
+                results.append(bits(spoilt, edges, weights, ends))
+        assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("lengths", [[6500, 6400], [6500, 20], [20, 6500]])
+def test_threads_that_share_one_of_two_sequences_give_the_same_bits(lengths: list[int]) -> None:
+    random = np.random.default_rng(8)
+    edges, weights, ends = ctc_fsa(random.integers(1, 20, (2, 310)), np.array([310, 300]))
+    given = quarters(random, 6500, 2, 20), edges, weights, ends, np.array(lengths, "int32")
+    check_levels(*given)
+    results = []
+    for n in (1, 2, 3, 4, 8):
+        with num_threads(n):
+            results.append(bits(*given))
+    assert all(one == results[0] for one in results)
 
 
 @pytest.mark.parametrize("size", [(0, 2, 3, 4), (3, 0, 3, 4), (3, 2, 0, 4), (3, 2, 3, 0), (0,) * 4])

@@ -41,7 +41,7 @@ def fsa_loss(
     NaN: as in `fast_baum_welch`; with ``normalized=False`` also among all other logits.
     Gradient: for ``logits``, ``weights`` and ``end_weights``; 0 where there is no path. It keeps
         the arguments only, and goes through all frames again.
-    Cost: O(t·(c + e)) time; memory as in `fast_baum_welch`, and t·b numbers.
+    Cost: O(t·(c + e)) time; (40 + 20·n)·(e + 3·b) numbers of memory on n threads, and t·b.
     Same as: on an automaton of `ctc_fsa`, ``torch.nn.functional.ctc_loss``.
     Source: Rabiner 1989, A tutorial on hidden Markov models, section III; the gradient: Graves et
         al. 2006, Connectionist temporal classification, equation 16.

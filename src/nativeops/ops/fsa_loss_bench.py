@@ -68,6 +68,7 @@ BENCHES = [
         inputs=batch,
         expected=gradients,
         tolerance=1e-4,
+        peer_tolerance=2e-2,  # sums of logarithms lose a digit every few hundred frames
         seconds=3,
         rivals=[
             trained(ours, OURS, "ours, torch"),

@@ -2,16 +2,46 @@
 // The full-sum loss over automata, and its gradient, with vectors. Declared in fsa_loss.py.
 #pragma once
 #include "nativeops/devices/cpu/band_passes.h"
+#include "nativeops/devices/cpu/both_ends.h"
+#include "nativeops/devices/cpu/logit_rows.h"
+#include "nativeops/devices/cpu/softmax.h"
 #include "nativeops/ops/fsa_loss.h"
 
 namespace nativeops::tuned {
+
+// As nativeops::TeamSoftmax.
+struct VectorSoftmax {
+  template <class T>
+  static void log_sums(Device& dev, In<T, 3> logits, const Places& places, Accum<T>* norm) {
+    using A = Accum<T>;
+    constexpr int64_t kFrames = 16;
+    const int64_t batch = logits.size(1);
+    share(
+        dev, ceil_div(logits.size(0) * batch, kFrames), logits.count(),
+        [&] { return LogitRows<T>(dev, logits); },
+        [&](const LogitRows<T>& rows, int64_t task) {
+          for_each_frame(logits, task * kFrames, kFrames, [&](int64_t t, int64_t b) {
+            A* const to = norm + t * batch + b;
+            *to = 0;
+            if (t >= places.frames(b) || logits.size(2) == 0) return;
+            const auto sums = simd::softmax_sums(rows.at(t, b), logits.size(2));
+            if (sums.sum != 0) *to = sums.largest + log(sums.sum);
+          });
+        });
+  }
+  template <class A>
+  static A power(A x) {
+    return simd::exp_negative(x);
+  }
+};
 
 template <class T>
 void fsa_loss(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> weights,
               In<int32_t, 2> start_end_states, In<int32_t, 1> lengths, In<int32_t, 2> end_states,
               In<T, 1> end_weights, Out<T, 1> out, bool normalized, bool zero_infinity) {
-  nativeops::fsa_loss<T, BandPasses<T>>(dev, logits, edges, weights, start_end_states, lengths,
-                                        end_states, end_weights, out, normalized, zero_infinity);
+  nativeops::fsa_loss<T, BothEnds<BandPasses<T>>, VectorSoftmax>(
+      dev, logits, edges, weights, start_end_states, lengths, end_states, end_weights, out,
+      normalized, zero_infinity);
 }
 
 template <class T>
@@ -19,11 +49,9 @@ void fsa_loss_grad(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> 
                    In<int32_t, 2> start_end_states, In<T, 1> d_out, In<int32_t, 1> lengths,
                    In<int32_t, 2> end_states, In<T, 1> end_weights, Out<T, 3> d_logits,
                    Out<T, 1> d_weights, Out<T, 1> d_end_weights, bool normalized) {
-  // VectorPasses also without d_weights, since only they tell the paths through each arc, and the
-  // bits of d_logits must not depend on what else is wanted.
-  nativeops::fsa_loss_grad<T, VectorPasses<T>>(dev, logits, edges, weights, start_end_states, d_out,
-                                               lengths, end_states, end_weights, d_logits,
-                                               d_weights, d_end_weights, normalized);
+  nativeops::fsa_loss_grad<T, BothEnds<BandPasses<T>>, VectorSoftmax>(
+      dev, logits, edges, weights, start_end_states, d_out, lengths, end_states, end_weights,
+      d_logits, d_weights, d_end_weights, normalized);
 }
 
 }  // namespace nativeops::tuned

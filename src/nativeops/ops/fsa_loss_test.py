@@ -137,6 +137,20 @@ def test_nan_logit_makes_its_own_sequence_nan(level: str) -> None:
     assert not torch.isnan(grad[:, ::2]).any()
 
 
+@each_level
+def test_nan_logit_makes_gradients_of_its_automaton_nan_and_of_no_other(level: str) -> None:
+    logits = RANDOM.standard_normal((12, 3, 5))
+    logits[3, 1, 0] = np.nan
+    edges, weights, ends = ctc_fsa(RANDOM.integers(1, 5, (3, 2)))
+    given = np.ones(3), None, np.array([[0, 1, 2], ends[1]], "int32"), np.zeros(3)
+    with selected(level):
+        grads = fsa_loss_grad(logits, edges, weights.astype("float64"), ends, *given)
+    assert np.isnan(grads.d_weights[(edges[3] == 1) & (weights < np.inf)]).all()
+    assert not np.isnan(grads.d_weights[edges[3] != 1]).any()
+    assert np.isnan(grads.d_end_weights).tolist() == [False, True, False]
+    np.testing.assert_allclose(grads.d_end_weights[::2], 1, rtol=1e-6)
+
+
 def test_all_mass_on_the_target_costs_nothing() -> None:
     logits = np.full((6, 1, 4), -np.inf, "float32")
     for t, label in enumerate([0, 2, 2, 0, 2, 0]):
@@ -171,6 +185,49 @@ def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
                 results.append([fsa_loss(*arrays), grads.d_logits, grads.d_weights])
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@each_level
+@pytest.mark.parametrize(("t", "s"), [(900, 30), (5000, 90)])
+@pytest.mark.parametrize("scattered", [False, True])
+def test_threads_that_share_long_sequences_give_the_same_bits(level, t, s, scattered) -> None:
+    logits = RANDOM.standard_normal((t, 2, 12)).astype("float32")
+    edges, weights, ends = ctc_fsa(RANDOM.integers(1, 12, (2, s)))
+    weights = weights.astype("float32")
+    if scattered:  # states are numbered as edges come: no diagonals are left
+        mixed = RANDOM.permutation(edges.shape[1])
+        edges, weights = edges[:, mixed], weights[mixed]
+    lengths = np.array([t, t // 2 + 1], "int32")
+    some = np.array([[0, 0, 1], [ends[1, 0], ends[1, 0], ends[1, 1]]], "int32")
+    given = lengths, some, np.array([0.5, 1.5, 0.0], "float32")
+    d_out = np.array([0.7, -1.0], "float32")
+    one = edges[3] == 0
+    results = []
+    with selected(level):
+        for n in (1, 2, 3, 4):
+            with num_threads(n):
+                alone = logits[:, :1], edges[:, one], weights[one], ends[:, :1]
+                results.append(
+                    [
+                        fsa_loss(logits, edges, weights, ends, *given),
+                        fsa_loss(*alone, end_states=some[:, :2], end_weights=given[2][:2]),
+                        *fsa_loss_grad(logits, edges, weights, ends, d_out, *given),
+                        *fsa_loss_grad(
+                            *alone, d_out[:1], end_states=some[:, :2], end_weights=given[2][:2]
+                        ),
+                    ]
+                )
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+    loss, alone_loss, d_logits, d_weights, d_ends, alone_logits, alone_weights, alone_ends = (
+        results[0]
+    )
+    assert np.array_equal(d_ends[:2], alone_ends)
+    assert np.isfinite(loss).all()
+    assert loss[0] == alone_loss[0]
+    assert np.array_equal(d_logits[:, :1], alone_logits)
+    assert np.array_equal(d_weights[one], alone_weights)
+    np.testing.assert_allclose(d_weights[one].sum(), 0.7 * t, rtol=1e-4)
 
 
 def test_posteriors_of_baum_welch_are_the_gradient() -> None:

@@ -36,6 +36,26 @@ def test_edges_of_lengths(level, topology) -> None:
 
 
 @pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_all_mass_on_one_path_costs_nothing(level, topology) -> None:
+    x = np.full((1, 4, 3, 5), -np.inf)
+    x[..., 0] = 0  # what lies beside the path says a wrong label
+    labels = np.array([[2, 1]], np.int32)
+    path = [(0, 0, -1), (1, 0, 2), (1, 1, -1), (2, 1, 1), (2, 2, -1), (3, 2, -1)]
+    if topology != "rnnt":  # a label takes a frame
+        path = [(0, 0, -1), (1, 0, 2), (2, 1, 1), (3, 2, -1)]
+    for t, u, label in path:
+        x[0, t, u] = -np.inf
+        x[0, t, u, label] = 0
+    lengths = np.array([4], np.int32), np.array([2], np.int32)
+    with selected(level):
+        costs = rnnt_costs(x, labels, *lengths, topology=topology).costs
+        grads = rnnt_costs_grad(x, labels, *lengths, np.ones(1), topology=topology)
+    assert costs == 0
+    assert not grads.any()
+
+
+@pytest.mark.parametrize("level", levels())
 def test_nothing_beyond_the_lengths_is_read(level) -> None:
     x, y, t_len, u_len = draw(2, 5, 4, 6, dtype="float32")
     t_len[:], u_len[:] = (3, 5), (2, 1)

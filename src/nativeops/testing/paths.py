@@ -42,8 +42,33 @@ def dense_total(scores: Any, b: int, edges: Any, weights: Any, start: int, ends:
     n = 1 + max(int(edges[:2].max(initial=0)), start, *ends)
     row = np.eye(n)[start]
     for frame in scores:
-        matrix = np.zeros((n, n))
-        for e in np.flatnonzero(edges[3] == b):
-            matrix[edges[0, e], edges[1, e]] += np.exp(-frame[edges[2, e]] - weights[e])
-        row = row @ matrix
+        row = row @ _transitions(frame, b, edges, weights, n)
     return float(sum(row[state] * np.exp(-cost) for state, cost in ends.items()))
+
+
+def dense_posteriors(scores: Any, b: int, edges: Any, weights: Any, start_end: Any) -> Any:
+    """That sum, and the shares of classes by frame and of edges, from both ends."""
+    n, frames = 1 + int(max(edges[:2].max(), start_end.max())), len(scores)
+    steps = [_transitions(frame, b, edges, weights, n) for frame in scores]
+    before, behind = [np.eye(n)[start_end[0, b]]], [np.eye(n)[start_end[1, b]]]
+    for t in range(frames):
+        before.append(before[-1] @ steps[t])
+        behind.append(steps[frames - 1 - t] @ behind[-1])
+    total = before[-1] @ behind[0]
+    posterior, taken = np.zeros(scores.shape), np.zeros(edges.shape[1])
+    for t, frame in enumerate(scores):
+        for e in np.flatnonzero(edges[3] == b):
+            source, to, label = edges[:3, e]
+            cost = np.exp(-frame[label] - weights[e])
+            share = before[t][source] * cost * behind[frames - 1 - t][to] / total
+            posterior[t, label] += share
+            taken[e] += share
+    return total, posterior, taken
+
+
+def _transitions(frame: Any, b: int, edges: Any, weights: Any, n: int) -> Any:
+    """What a frame multiplies with, from state to state."""
+    matrix = np.zeros((n, n))
+    for e in np.flatnonzero(edges[3] == b):
+        matrix[edges[0, e], edges[1, e]] += np.exp(-frame[edges[2, e]] - weights[e])
+    return matrix

@@ -5,17 +5,24 @@ What differs in all of them: any floating dtype is computed in, and returned as,
 states, classes, lengths and targets are errors on the CPU; frames may go beyond the longest
 sequence; batches, times and targets may be empty; a sequence without any path has the cost +∞, not
 0; NaN is not swallowed; no argument is written to. ``n_states`` is not needed.
+
+The contracts are those of RETURNN of August 2026. RETURNN 1.20261022 differs in the sign of the
+weights of `fast_viterbi`.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from nativeops import ops
+from nativeops.errors import RangeError, ShapeError, message
+from nativeops.layers.ctc import ctc_loss as _ctc_loss
 
 __all__ = [
     "ctc_best_path",
     "ctc_loss",
+    "ctc_loss_packed",
     "fast_baum_welch",
     "fast_baum_welch_packed",
     "fast_viterbi",
@@ -105,6 +112,8 @@ def fast_baum_welch_packed(
     weights: Tensor,
     start_end_states: Tensor,
     n_states: int | Tensor | None = None,
+    edge_offsets: Tensor | None = None,
+    max_seq_states: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """-log of the posteriors ``[N, C]`` and of the sums over all paths ``[T, B]``, without padding.
 
@@ -116,6 +125,8 @@ def fast_baum_welch_packed(
         weights: ``[E]``, -log.
         start_end_states: ``[2, B]``.
         n_states: Not used.
+        edge_offsets: Not used, RETURNN 1.20261022 needs it: here an edge says its sequence.
+        max_seq_states: Not used, likewise.
     """
     lengths = _lengths(seq_mask, "fast_baum_welch_packed").to(am_scores.device)
     fwdbwd, costs = ops.fast_baum_welch.fast_baum_welch_packed(
@@ -134,6 +145,7 @@ def fast_viterbi(
     weights: Tensor,
     start_end_states: Tensor,
     mask_idx: int = 0,
+    n_states: int | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The best path's classes ``[T, B]`` and its score ``[B]``.
 
@@ -144,9 +156,11 @@ def fast_viterbi(
         am_scores: ``[T, B, C]``, +log.
         am_seq_len: ``[B]``.
         edges: ``[4, E]``: from, to, class, sequence.
-        weights: ``[E]``, +log: these are not the -log weights of `fast_baum_welch`.
+        weights: ``[E]``, +log, added: as in RETURNN of August 2026, and not as the -log weights of
+            `fast_baum_welch`. RETURNN 1.20261022 takes -log weights here too: negate those.
         start_end_states: ``[2, B]``.
         mask_idx: What the alignment says beyond a sequence's end.
+        n_states: Not used.
     """
     scores = weights.to(am_scores.dtype)
     costs = torch.where(scores == float("inf"), scores, -scores)
@@ -157,13 +171,14 @@ def fast_viterbi(
     return found.alignment, found.scores
 
 
-def _time_major(
-    logits: Tensor, logits_time_major: bool, logits_normalize: bool, blank_index: int
-) -> tuple[Tensor, int]:
-    """Log-probabilities ``[T, B, C]``, and the blank's class, counted from the last if negative."""
-    scores = logits if logits_time_major else logits.transpose(0, 1)
-    scores = scores.log_softmax(-1) if logits_normalize else scores
-    return scores, blank_index + scores.shape[-1] if blank_index < 0 else blank_index
+def _time_major(logits: Tensor, logits_time_major: bool) -> Tensor:
+    """A view ``[T, B, C]``."""
+    return logits if logits_time_major else logits.transpose(0, 1)
+
+
+def _blank(logits: Tensor, blank_index: int) -> int:
+    """The blank's class, counted from the last if negative."""
+    return blank_index + logits.shape[-1] if blank_index < 0 else blank_index
 
 
 def ctc_best_path(
@@ -189,7 +204,8 @@ def ctc_best_path(
         logits_normalize: Whether logits are not yet log-probabilities.
         blank_index: The class of the blank; from the last, if negative.
     """
-    scores, blank = _time_major(logits.detach(), logits_time_major, logits_normalize, blank_index)
+    scores, blank = _time_major(logits.detach(), logits_time_major), _blank(logits, blank_index)
+    scores = scores.log_softmax(-1) if logits_normalize else scores
     kind = targets.to(scores.device)
     lengths = (n.to(scores.device, targets.dtype) for n in (logits_seq_lens, targets_seq_lens))
     found = ops.forced_align.forced_align(
@@ -225,22 +241,108 @@ def ctc_loss(
         blank_index: The class of the blank; from the last, if negative.
         max_approx: The best path instead of all.
     """
-    scores, blank = _time_major(
-        logits, logits_time_major, logits_normalize and max_approx, blank_index
-    )
+    scores, blank = _time_major(logits, logits_time_major), _blank(logits, blank_index)
+    if max_approx:
+        lengths = logits_seq_lens, targets_seq_lens
+        return _best_path_loss(scores, targets, *lengths, blank, label_loop, logits_normalize)
+    return _ctc_loss(
+        scores, targets.to(scores.device), logits_seq_lens, targets_seq_lens, blank=blank,
+        reduction="none", normalized=not logits_normalize, label_loop=label_loop,
+    )  # fmt: skip
+
+
+def _best_path_loss(
+    scores: Tensor, targets: Tensor, logits_seq_lens: Tensor, targets_seq_lens: Tensor,
+    blank: int, label_loop: bool, logits_normalize: bool,
+) -> Tensor:  # fmt: skip
+    """`ctc_loss` with ``max_approx``, time-major."""
     targets = targets.to(scores.device)
     frames, lengths = (n.to(targets) for n in (logits_seq_lens, targets_seq_lens))
-    if max_approx:
-        found = ops.forced_align.forced_align(
-            scores.detach(), targets, frames, lengths, blank=blank, label_loop=label_loop
-        )
-        picked = scores.gather(-1, found.labels.long().clamp(min=0)[..., None])[..., 0]
-        said = torch.where(found.labels >= 0, picked, torch.zeros_like(picked)).sum(0)
-        none = found.scores.detach().sum(0) == -float("inf")
-        return torch.where(none, torch.full_like(said, float("inf")), -said)
-    fsa = ops.ctc_fsa.ctc_fsa(targets, lengths, blank=blank, label_loop=label_loop)
-    weights = fsa.weights.to(scores.dtype)
-    return ops.fsa_loss.fsa_loss(
-        scores, fsa.edges, weights, fsa.start_end_states, frames.to(torch.int32),
-        normalized=not logits_normalize,
+    if logits_normalize:  # of zeros beyond the end: there may be anything
+        beyond = torch.arange(scores.shape[0], device=scores.device)[:, None] >= frames
+        scores = scores.masked_fill(beyond[..., None], 0).log_softmax(-1)
+    found = ops.forced_align.forced_align(
+        scores.detach(), targets, frames, lengths, blank=blank, label_loop=label_loop
+    )
+    picked = scores.gather(-1, found.labels.long().clamp(min=0)[..., None])[..., 0]
+    said = torch.where(found.labels >= 0, picked, torch.zeros_like(picked)).sum(0)
+    without_frames = (frames == 0) & (lengths > 0)  # such a sequence has no score that is -inf
+    score = found.scores.sum(0).masked_fill(without_frames, -float("inf"))
+    return torch.where(score.isfinite(), 0 - said, -score)
+
+
+def ctc_loss_packed(
+    *,
+    logits: Tensor,
+    seq_starts: Tensor,
+    logits_seq_lens: Tensor,
+    max_seq_len: int | None = None,
+    targets: Tensor,
+    targets_seq_lens: Tensor,
+    label_loop: bool = True,
+    logits_normalize: bool = True,
+    blank_index: int = -1,
+    edges_bound: int | None = None,
+) -> Tensor:
+    """`ctc_loss` ``[B]`` of sequences without padding, with gradient to the logits.
+
+    The rows of no sequence have the gradient 0, whatever they are. The sequences are padded here:
+    this takes memory for ``T · B · C`` more numbers, T being the longest one's frames.
+
+    Args:
+        logits: ``[N, C]``.
+        seq_starts: ``[B]``: frame t of sequence b is row ``seq_starts[b] + t``. In any order; gaps
+            are allowed, common rows not.
+        logits_seq_lens: ``[B]``.
+        max_seq_len: The longest one's frames, or more; if given, a GPU need not be waited for.
+        targets: ``[B, S]``.
+        targets_seq_lens: ``[B]``.
+        label_loop: Whether a label may last longer than a frame.
+        logits_normalize: Whether logits are not yet log-probabilities.
+        blank_index: The class of the blank; from the last, if negative.
+        edges_bound: Not used: there are no edges.
+    """
+    _check_packed(logits, seq_starts, logits_seq_lens, max_seq_len)
+    if max_seq_len is None:
+        max_seq_len = int(logits_seq_lens.max()) if len(logits_seq_lens) else 0
+    times = torch.arange(min(max_seq_len, len(logits)), device=logits.device)[:, None]
+    rows = (seq_starts.to(times) + times).clamp(0, len(logits) - 1)  # beyond an end: any
+    padded = logits.index_select(0, rows.flatten()).reshape(*rows.shape, logits.shape[1])
+    return ctc_loss(
+        logits=padded, logits_seq_lens=logits_seq_lens, targets=targets,
+        targets_seq_lens=targets_seq_lens, label_loop=label_loop, logits_time_major=True,
+        logits_normalize=logits_normalize, blank_index=blank_index,
     )  # fmt: skip
+
+
+def _check_packed(
+    logits: Tensor, seq_starts: Tensor, logits_seq_lens: Tensor, max_seq_len: int | None
+) -> None:
+    """Refuses sequences that do not lie within the rows, or share some; on a GPU only shapes."""
+    op, given = "ctc_loss_packed", {"logits": logits, "seq_starts": seq_starts}
+    for name, array in {**given, "logits_seq_lens": logits_seq_lens}.items():
+        axes = "[n, c]" if name == "logits" else "[b]"
+        if array.ndim != axes.count(",") + 1:
+            text = f"`{name}` must be {axes}, but has the shape {list(array.shape)}."
+            raise ShapeError(message(op, text))
+    if len(seq_starts) != len(logits_seq_lens):
+        sizes = f"{len(seq_starts)} in `seq_starts` but {len(logits_seq_lens)}"
+        raise ShapeError(message(op, f"axis `b` is {sizes} in `logits_seq_lens`."))
+    if logits.device.type != "cpu":
+        return
+    rows, starts, lengths = len(logits), seq_starts.tolist(), logits_seq_lens.tolist()
+    for b, (start, n) in enumerate(zip(starts, lengths, strict=True)):
+        if not 0 <= start <= rows:
+            text = f"`seq_starts[{b}]` is {start}, but must be from 0 to {rows}"
+            raise RangeError(message(op, f"{text}, the rows of `logits`."))
+        if not 0 <= n <= rows - start:
+            text = f"`logits_seq_lens[{b}]` is {n}, but must be from 0 to {rows - start}"
+            raise RangeError(message(op, f"{text}, the rows of `logits` from its start on."))
+        if max_seq_len is not None and n > max_seq_len:
+            text = f"`max_seq_len` is {max_seq_len}, but `logits_seq_lens[{b}]` is {n}."
+            raise RangeError(message(op, text))
+    taken = sorted((start, n, b) for b, (start, n) in enumerate(zip(starts, lengths, strict=True)))
+    for (start, n, b), (later, _, _) in pairwise(place for place in taken if place[1]):
+        if start + n > later:
+            text = f"`logits_seq_lens[{b}]` is {n}, but then row {later} belongs to two sequences."
+            raise RangeError(message(op, text))

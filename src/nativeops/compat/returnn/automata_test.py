@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """RETURNN's ops on automata for PyTorch: their contracts, and mistakes that are not repeated."""
 
+import os
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import nativeops  # noqa: E402
 from nativeops.compat import returnn  # noqa: E402
+from nativeops.errors import RangeError, ShapeError  # noqa: E402
 
 RANDOM = np.random.default_rng(2)
 INF = float("inf")
@@ -60,8 +64,9 @@ def test_baum_welch_on_its_automaton_is_ctc(bound) -> None:
     torch.testing.assert_close((-fwdbwd).exp().sum(-1)[mask], torch.ones(int(mask.sum())))
     rows = costs.transpose(0, 1).reshape(-1, 7)
     packed, packed_sums = returnn.fast_baum_welch_packed(
-        am_scores=rows, seq_mask=mask.float(), seq_starts=torch.arange(4) * 30, **fsa
-    )
+        am_scores=rows, seq_mask=mask.float(), seq_starts=torch.arange(4) * 30, **fsa,
+        edge_offsets=torch.arange(5), max_seq_states=9,
+    )  # fmt: skip
     assert torch.equal(packed_sums, sums)
     assert torch.equal(packed.reshape(4, 30, 7).transpose(0, 1), fwdbwd)
     path, score = returnn.fast_viterbi(
@@ -77,22 +82,55 @@ def test_viterbi_adds_its_weights() -> None:
     ends = torch.tensor([[0], [1]], dtype=torch.int32)
     path, score = returnn.fast_viterbi(
         am_scores=torch.zeros(1, 1, 2), am_seq_len=torch.tensor([1]), edges=edges,
-        weights=torch.tensor([-1.0, -0.5]), start_end_states=ends,
+        weights=torch.tensor([-1.0, -0.5]), start_end_states=ends, n_states=9,
     )  # fmt: skip
     assert path.tolist() == [[1]]
     assert score.tolist() == [-0.5]
 
 
+@pytest.mark.parametrize("blank", [-1, 0, 6])
 @pytest.mark.parametrize("time_major", [False, True])
-def test_ctc_loss_is_torchs_with_its_gradient(time_major: bool) -> None:
+def test_ctc_loss_is_torchs_with_its_gradient(time_major: bool, blank: int) -> None:
     given = arguments()
+    given["targets"] += blank == 0
     leaf = given["logits"].requires_grad_()
-    expected = torchs(given)
-    [grad] = torch.autograd.grad(expected.sum(), leaf)
+    expected, factors = torchs(given, blank % 7), torch.arange(1.0, 5.0)
+    [grad] = torch.autograd.grad(expected, leaf, factors)
     given["logits"] = leaf.transpose(0, 1) if time_major else leaf
-    loss = returnn.ctc_loss(**given, logits_time_major=time_major)
+    loss = returnn.ctc_loss(**given, logits_time_major=time_major, blank_index=blank)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0], grad, rtol=1e-4, atol=1e-5)
+    [found] = torch.autograd.grad(loss, leaf, factors)
+    torch.testing.assert_close(found, grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_without_label_loop_it_is_the_loss_of_that_automaton(normalize: bool) -> None:
+    given, factors = arguments(), torch.arange(1.0, 5.0)
+    leaf = given["logits"].requires_grad_()
+    kind = {"logits_normalize": normalize, "label_loop": False}
+    lengths = given["targets_seq_lens"].int()
+    fsa = nativeops.ctc_fsa(given["targets"], lengths, blank=6, label_loop=False)
+    expected = nativeops.fsa_loss(
+        leaf.transpose(0, 1), *fsa, given["logits_seq_lens"].int(), normalized=not normalize
+    )
+    loss = returnn.ctc_loss(**given, **kind)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    grads = [torch.autograd.grad(each, leaf, factors)[0] for each in (loss, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("max_approx", [False, True])
+def test_no_frames_say_no_labels(max_approx: bool, normalize: bool) -> None:
+    logits = torch.zeros(2, 0, 3, requires_grad=True)
+    lengths, labels = torch.tensor([0, 0]), torch.tensor([0, 1])
+    loss = returnn.ctc_loss(
+        logits=logits, logits_seq_lens=lengths, targets=torch.tensor([[0], [1]]),
+        targets_seq_lens=labels, logits_normalize=normalize, max_approx=max_approx,
+    )  # fmt: skip
+    assert loss.tolist() == [0, INF]
+    assert not torch.signbit(loss).any(), "-0.0"
+    loss.sum().backward()
 
 
 def test_best_path_is_what_max_approx_learns() -> None:
@@ -109,9 +147,12 @@ def test_best_path_is_what_max_approx_learns() -> None:
 
 def test_frames_beyond_the_longest_sequence_change_nothing() -> None:
     given = arguments()
-    longer = torch.nn.functional.pad(given["logits"], (0, 0, 0, 9), value=INF)
-    loss = returnn.ctc_loss(**given)
-    assert torch.equal(returnn.ctc_loss(**{**given, "logits": longer}), loss)
+    longer = torch.nn.functional.pad(given["logits"], (0, 0, 0, 9), value=INF).requires_grad_()
+    for max_approx in (False, True):
+        loss = returnn.ctc_loss(**given, max_approx=max_approx)
+        found = returnn.ctc_loss(**{**given, "logits": longer}, max_approx=max_approx)
+        assert torch.equal(found, loss)
+        assert not torch.autograd.grad(found.sum(), longer)[0][:, 30:].any()
 
 
 @pytest.mark.parametrize("max_approx", [False, True])
@@ -136,10 +177,12 @@ def test_no_argument_is_written_to_and_other_dtypes_stay() -> None:
     )
 
 
-def test_nan_is_seen() -> None:
+@pytest.mark.parametrize("max_approx", [False, True])
+def test_nan_is_seen(max_approx: bool) -> None:
     given = arguments()
     given["logits"][1, 3, 6] = torch.nan
-    assert torch.isnan(returnn.ctc_loss(**given)).tolist() == [False, True, False, False]
+    loss = returnn.ctc_loss(**given, max_approx=max_approx)
+    assert torch.isnan(loss).tolist() == [False, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -174,3 +217,111 @@ def test_empty_batch() -> None:
     given = {name: value[:0] for name, value in arguments().items()}
     assert returnn.ctc_loss(**given).shape == (0,)
     assert returnn.ctc_best_path(**given).shape == (30, 0)
+    given = packed([0] * 4)[1]
+    assert returnn.ctc_loss_packed(**{k: v[:0] for k, v in given.items()}).shape == (0,)
+
+
+def packed(starts: list[int], rows: int = 100):
+    """Sequences in a padded batch, and the same without padding, with NaN in the gaps."""
+    given = arguments(logits_seq_lens=torch.tensor([30, 0, 27, 12]))
+    logits = torch.full((rows, 7), torch.nan)
+    for b, (start, n) in enumerate(zip(starts, given["logits_seq_lens"].tolist(), strict=True)):
+        logits[start : start + n] = given["logits"][b, :n]
+    return given, {**given, "logits": logits, "seq_starts": torch.tensor(starts)}
+
+
+@pytest.mark.parametrize(
+    ("starts", "rows"), [([0, 30, 30, 57], 69), ([40, 7, 12, 88], 100), ([39, 100, 12, 0], 100)]
+)
+@pytest.mark.parametrize("longest", [None, 30, 500])
+@pytest.mark.parametrize("kind", [{}, {"label_loop": False}, {"logits_normalize": False}])
+def test_packed_is_padded(starts, rows: int, longest: int | None, kind) -> None:
+    given, flat = packed(starts, rows)
+    leaf, leaf_flat = given["logits"].requires_grad_(), flat["logits"].requires_grad_()
+    expected, factors = returnn.ctc_loss(**given, **kind), torch.arange(1.0, 5.0)
+    loss = returnn.ctc_loss_packed(**flat, max_seq_len=longest, edges_bound=65, **kind)
+    assert torch.equal(loss, expected)
+    assert loss[1] == 0, "neither frames nor labels"
+    [grad] = torch.autograd.grad(expected, leaf, factors)
+    [grad_flat] = torch.autograd.grad(loss, leaf_flat, factors)
+    for b, (start, n) in enumerate(zip(starts, given["logits_seq_lens"].tolist(), strict=True)):
+        assert torch.equal(grad_flat[start : start + n], grad[b, :n])
+        grad_flat[start : start + n] = 0
+    assert not grad_flat.any(), "a gap"
+
+
+def test_packed_without_rows() -> None:
+    given = packed([0] * 4)[1] | {
+        "logits": torch.zeros(0, 7),
+        "logits_seq_lens": torch.zeros(4).int(),
+    }
+    assert returnn.ctc_loss_packed(**given, max_seq_len=30).tolist() == [INF, 0, INF, INF]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"seq_starts": torch.tensor([-1, 7, 42, 88])}, RangeError,
+         r"`seq_starts\[0\]` is -1, but must be from 0 to 100, the rows of `logits`"),
+        ({"seq_starts": torch.tensor([0, 101, 42, 88])}, RangeError,
+         r"`seq_starts\[1\]` is 101, but must be from 0 to 100"),
+        ({"seq_starts": torch.tensor([0, 7, 42, 89])}, RangeError,
+         r"`logits_seq_lens\[3\]` is 12, but must be from 0 to 11, the rows of `logits` from its"),
+        ({"logits_seq_lens": torch.tensor([30, -2, 27, 12])}, RangeError,
+         r"`logits_seq_lens\[1\]` is -2, but must be from 0 to 93"),
+        ({"seq_starts": torch.tensor([39, 7, 13, 88])}, RangeError,
+         r"`logits_seq_lens\[2\]` is 27, but then row 39 belongs to two sequences"),
+        ({"max_seq_len": 29}, RangeError, r"`max_seq_len` is 29, but `logits_seq_lens\[0\]` is 30"),
+        ({"seq_starts": torch.tensor([0])}, ShapeError,
+         r"axis `b` is 1 in `seq_starts` but 4 in `logits_seq_lens`"),
+        ({"logits": torch.zeros(2, 50, 7)}, ShapeError,
+         r"`logits` must be \[n, c\], but has the shape \[2, 50, 7\]"),
+    ],
+)  # fmt: skip
+def test_packed_sequences_that_do_not_fit_are_refused(changes, error, text: str) -> None:
+    given = packed([0, 7, 42, 88])[1]
+    returnn.ctc_loss_packed(**given)
+    with pytest.raises(error, match=f"^ctc_loss_packed: {text}"):
+        returnn.ctc_loss_packed(**{**given, **changes})
+
+
+def alive(edges, weights, ends) -> list[list[int]]:
+    """The edges that a path can have, in any order: the state before an end leads nowhere."""
+    dead = torch.isinf(weights) | torch.isin(edges[1], ends[1] - 1)
+    return sorted(edges[:, ~dead].T.tolist())
+
+
+@pytest.mark.slow  # it compiles its ops; RETURNN_CACHE_DIR keeps them
+@pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("ignore")
+def test_it_is_what_the_original_does(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    pytest.importorskip("returnn")
+    monkeypatch.setenv("RETURNN_CACHE_DIR", os.environ.get("RETURNN_CACHE_DIR", str(tmp_path)))
+    from returnn.torch.util import native_op as original
+
+    given = arguments()
+    targets, lengths = given["targets"], given["targets_seq_lens"].int()
+    frames, scores = given["logits_seq_lens"], given["logits"].log_softmax(-1).transpose(0, 1)
+    mask = torch.arange(30)[:, None] < frames
+    for label_loop in (True, False):
+        made = {"seq_lens": lengths, "blank_idx": 6, "label_loop": label_loop}
+        fsas = [m.get_ctc_fsa_fast_bw(targets=targets, **made) for m in (returnn, original)]
+        edges, weights, ends = fsas[0]
+        assert weights.shape == fsas[1][1].shape
+        assert torch.equal(ends, fsas[1][2])
+        assert alive(*fsas[0]) == alive(*fsas[1])
+        drawn = torch.from_numpy(RANDOM.exponential(1, len(weights)).astype("float32"))
+        fsa = {"edges": edges, "weights": weights + drawn, "start_end_states": ends}
+        costs = {"am_scores": -scores.contiguous(), "seq_mask": mask}
+        for ours, theirs in zip(
+            returnn.fast_baum_welch(**costs, **fsa),
+            original.fast_baum_welch(**costs, **fsa),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+        best = {"am_scores": scores.contiguous(), "am_seq_len": frames.int(), "mask_idx": 6}
+        path, score = original.fast_viterbi(**best, **fsa)
+        fsa["weights"] = -fsa["weights"]  # what differs between 1.20261022 and August 2026
+        found, found_score = returnn.fast_viterbi(**best, **fsa)
+        assert torch.equal(found, path)
+        torch.testing.assert_close(found_score, score, rtol=1e-5, atol=1e-5)

@@ -1,85 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes of forward_backward.h for automata whose arcs lead a few states further, as those of
-// CTC and of HMMs do: arcs of one length are a diagonal of a matrix, and a row of states is
-// multiplied with it by vectors, without an index (the diagonal format of Saad 1989). The few arcs
-// that do not fit are added up one by one, and automata with many of them walk as in
-// cpu/forward_backward.h.
+// The passes of forward_backward.h by diagonals, for automata that are made of them (diagonals.h);
+// others walk as in cpu/forward_backward.h.
 #pragma once
 #include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "nativeops/devices/cpu/diagonals.h"
 #include "nativeops/devices/cpu/forward_backward.h"
 
 namespace nativeops::tuned {
-
-constexpr int32_t kDiagonals = 4;  // at most
-constexpr int32_t kFar = 16;       // states that an arc of a diagonal leads further, at most
-
-// What kind of arcs an automaton has.
-template <class A>
-struct Diagonals {
-  std::vector<int32_t> ahead;            // how many states further the arcs of each one lead
-  std::vector<Numbered<A>> in, out;      // their weights, by the state led to and by the one left
-  std::vector<int32_t> slot;             // of each state: what all arcs to it emit
-  std::vector<int32_t> odd_in, odd_out;  // states that other arcs lead to, and that such ones leave
-
-  explicit Diagonals(const Graph<A>& g) : slot(static_cast<size_t>(g.states())) {
-    const int32_t states = g.states(), *const begin = g.list(kInBegin),
-                  *const from = g.list(kInFrom);
-    const int32_t* const slots = g.list(kInSlot);
-    for (int32_t s = 0; s < states; ++s) slot[s] = begin[s] < begin[s + 1] ? slots[begin[s]] : 0;
-    ahead = frequent(states, begin, from);
-    in.assign(ahead.size(), Numbered<A>(static_cast<size_t>(states)));
-    out = in;
-    std::vector<bool> to_odd(static_cast<size_t>(states)), from_odd(to_odd);
-    for (int32_t s = 0; s < states; ++s) {
-      for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
-        const auto which = std::find(ahead.begin(), ahead.end(), s - from[i]) - ahead.begin();
-        const bool fits = which < static_cast<int64_t>(ahead.size()) && slots[i] == slot[s] &&
-                          in[which].m[s] == 0;
-        if (fits) {
-          in[which].row().set(s, g.row(kInWeight)[i]);
-          out[which].row().set(from[i], g.row(kInWeight)[i]);
-        } else {
-          to_odd[s] = from_odd[from[i]] = true;
-        }
-      }
-    }
-    for (int32_t s = 0; s < states; ++s) {
-      if (to_odd[s]) odd_in.push_back(s);
-      if (from_odd[s]) odd_out.push_back(s);
-    }
-  }
-
-  // Whether most of the work is that of the diagonals.
-  bool fit() const {
-    return !ahead.empty() && 8 * std::max(odd_in.size(), odd_out.size()) <= slot.size() + 16;
-  }
-
- private:
-  // The lengths of arcs that an eighth of the states has, the shortest first.
-  static std::vector<int32_t> frequent(int32_t states, const int32_t* begin, const int32_t* from) {
-    std::map<int32_t, int32_t> count;
-    for (int32_t s = 0; s < states; ++s) {
-      for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
-        if (std::abs(s - from[i]) <= kFar) ++count[s - from[i]];
-      }
-    }
-    std::vector<int32_t> lengths;
-    for (const auto& [length, times] : count) {
-      if (8 * times >= states) lengths.push_back(length);
-    }
-    std::stable_sort(lengths.begin(), lengths.end(),
-                     [&](int32_t a, int32_t b) { return count[a] > count[b]; });
-    lengths.resize(std::min<size_t>(lengths.size(), kDiagonals));
-    std::sort(lengths.begin(), lengths.end());
-    return lengths;
-  }
-};
 
 // A row of states between others that no path is in.
 template <class A>
@@ -118,16 +50,23 @@ struct BandPasses : Passes<T> {
   using A = Accum<T>;
   using Passes<T>::graph;
 
-  mutable Diagonals<A> diagonals;
+  const Diagonals diagonals;
+  // The weights of their arcs, by the state led to and by the one left.
+  mutable std::vector<Numbered<A>> in, out;
   std::optional<VectorPasses<T>> general;  // where arcs are of other kinds
   mutable std::optional<Slots<A>> slots;
   std::vector<int32_t> place;  // in the rows of slots, of each state, then of each arc of odd ones
-  mutable Padded<A> around;
+  mutable Padded<A> around;    // after `retreat`: beta of each state times what its arcs emit
+  // Sums of take: by diagonals and states, then of arcs of no diagonal.
+  mutable std::vector<A> taken;
+  std::vector<std::pair<int32_t, int32_t>> odd_arcs;  // these, and the state each leads to
 
   BandPasses(const Graph<A>& g, const Costs<T>& costs, const History<A>& history)
       : Passes<T>{g, costs, history}, diagonals(g), around(g.states()) {
     if (diagonals.fit()) {
+      place_weights();
       place_items();
+      taken.resize(in.size() * diagonals.slot.size() + odd_arcs.size());
     } else {
       general.emplace(g, costs, history);
     }
@@ -139,7 +78,7 @@ struct BandPasses : Passes<T> {
     const Row<A> emitted = graph.row(kEmitted), all = around.row();
     const int32_t states = graph.states(), *const said = diagonals.slot.data();
     for (int32_t s = 0; s < states; ++s) all.set(s, before[s]);
-    by_diagonals(-1, diagonals.in, [=](int32_t s, Scaled<A> sum) __attribute__((always_inline)) {
+    by_diagonals(-1, in, [=](int32_t s, Scaled<A> sum) __attribute__((always_inline)) {
       next.set(s, normalised(sum * emitted[said[s]]));
     });
     for (const int32_t s : diagonals.odd_in) next.set(s, this->arriving(s, before));
@@ -147,12 +86,19 @@ struct BandPasses : Passes<T> {
 
   void step_back(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
     if (general) return general->step_back(team, t, b, beta, next);
+    retreat(team, t, b, beta, next);
+    pass_through(t, beta);
+    slots->sums(slots->items.row(), graph.row(kSum));
+  }
+  // The first half of it: `next` alone.
+  void retreat(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
+    if (general) return general->retreat(team, t, b, beta, next);
     this->emit(team, t, b);
     const Row<A> emitted = graph.row(kEmitted), all = around.row();
     const int32_t states = graph.states(), *const said = diagonals.slot.data();
     NATIVEOPS_IVDEP
     for (int32_t s = 0; s < states; ++s) all.set(s, normalised(beta[s] * emitted[said[s]]));
-    by_diagonals(1, diagonals.out, [=](int32_t s, Scaled<A> sum) __attribute__((always_inline)) {
+    by_diagonals(1, out, [=](int32_t s, Scaled<A> sum) __attribute__((always_inline)) {
       next.set(s, normalised(sum));
     });
     const int32_t* const begin = graph.list(kOutBegin);
@@ -160,8 +106,39 @@ struct BandPasses : Passes<T> {
       next.set(s, scaled_sum<A>(begin[s], begin[s + 1],
                                 [=](int64_t i) { return this->leaving(i, beta); }));
     }
-    pass_through(t, beta);
-    slots->sums(slots->items.row(), graph.row(kSum));
+  }
+
+  void begin_taken(Team team) const {
+    if (general) return general->begin_taken(team);
+    std::fill(taken.begin(), taken.end(), A(0));
+  }
+  [[gnu::flatten]] void take(Team team, int64_t t, Row<A> beta, Scaled<A> all) const {
+    if (general) return general->take(team, t, beta, all);
+    const Row<A> before = this->history.before(t, graph.base), behind = around.row();
+    const int32_t states = graph.states();
+    A* to = taken.data();
+    for (size_t d = 0; d < in.size(); ++d, to += states) {
+      const int32_t ahead = diagonals.ahead[d];
+      const int32_t low = std::max(ahead, 0), high = states + std::min(ahead, 0);
+      const Row<A> from{before.m - ahead, before.k - ahead}, weight = in[d].row();
+      NATIVEOPS_IVDEP
+      for (int32_t s = low; s < high; ++s) to[s] += share_of(from[s] * weight[s] * behind[s], all);
+    }
+    for (const auto& [i, s] : odd_arcs) *to++ += share_of(through(i, s, before, beta), all);
+  }
+  void end_taken(Team team, A* to) const {
+    if (general) return general->end_taken(team, to);
+    const int32_t states = graph.states(), *const begin = graph.list(kInBegin);
+    const A* odd = taken.data() + in.size() * states;
+    for (int32_t s = 0; s < states; ++s) {
+      for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
+        const int32_t which = diagonals.of[i];
+        to[i] = which < 0 ? *odd++ : taken[which * static_cast<size_t>(states) + s];
+      }
+    }
+  }
+  const int32_t* taken_edges() const {
+    return general ? general->taken_edges() : graph.list(kInEdge);
   }
 
  private:
@@ -174,7 +151,7 @@ struct BandPasses : Passes<T> {
       for (int d = 0; d < kCount; ++d) step[d] = direction * diagonals.ahead[d];
       multiply<kCount, A>(graph.states(), around.row(), step, weights, put);
     };
-    switch (diagonals.ahead.size()) {
+    switch (diagonals.count()) {
       case 1:
         return of(std::integral_constant<int, 1>{});
       case 2:
@@ -186,29 +163,50 @@ struct BandPasses : Passes<T> {
     }
   }
 
+  // The sum of all paths through an arc to state s.
+  Scaled<A> through(int32_t i, int32_t s, Row<A> before, Row<A> beta) const {
+    const int32_t from = graph.list(kInFrom)[i], slot = graph.list(kInSlot)[i];
+    const Scaled<A> one = normalised(before[from] * graph.row(kInWeight)[i]);
+    return one * normalised(graph.row(kEmitted)[slot] * beta[s]);
+  }
   // The sums of all paths through each state or, where arcs of several classes lead to it, through
   // each of these.
   [[gnu::flatten]] void pass_through(int64_t t, Row<A> beta) const {
-    const Row<A> before = this->history.in_part(t, graph.base), after = this->after(t + 1);
-    const Row<A> items = slots->items.row(), emitted = graph.row(kEmitted);
+    const Row<A> before = this->history.before(t, graph.base);
+    const Row<A> after = this->history.after(t, graph.base);
+    const Row<A> items = slots->items.row();
     const int32_t states = graph.states(), *const at = place.data();
     NATIVEOPS_IVDEP
     for (int32_t s = 0; s < states; ++s) {
       items.m[at[s]] = after.m[s] * beta.m[s];
       items.k[at[s]] = max2(after.k[s] + beta.k[s], Scale<A>::none);
     }
-    const int32_t *const begin = graph.list(kInBegin), *const from = graph.list(kInFrom);
-    const int32_t *next = at + states, *const slot = graph.list(kInSlot);
-    const Row<A> weight = graph.row(kInWeight);
+    const int32_t *const begin = graph.list(kInBegin), *next = at + states;
     for (const int32_t s : diagonals.odd_in) {
       for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
-        const Scaled<A> one = normalised(before[from[i]] * weight[i]);
-        const Scaled<A> all = one * normalised(emitted[slot[i]] * beta[s]);
+        const Scaled<A> all = through(i, s, before, beta);
         items.set(*next++, {all.m, max2(all.k, Scale<A>::none)});
       }
     }
   }
 
+  void place_weights() {
+    const auto states = static_cast<size_t>(graph.states());
+    in.assign(diagonals.ahead.size(), Numbered<A>(states));
+    out = in;
+    const int32_t *const begin = graph.list(kInBegin), *const from = graph.list(kInFrom);
+    for (int32_t s = 0; s < graph.states(); ++s) {
+      for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
+        const int32_t which = diagonals.of[i];
+        if (which < 0) {
+          odd_arcs.push_back({i, s});
+          continue;
+        }
+        in[which].row().set(s, graph.row(kInWeight)[i]);
+        out[which].row().set(from[i], graph.row(kInWeight)[i]);
+      }
+    }
+  }
   // Items are the states and the arcs of odd ones, which do not count themselves: those, and states
   // that no arc leads to, belong to a slot of their own behind all others.
   void place_items() {

@@ -1,78 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What CTC reads of its logits on the CPU, and the walks over it from both ends.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
 #include "nativeops/devices/cpu/ctc.h"
+#include "nativeops/devices/cpu/logit_rows.h"
+#include "nativeops/devices/cpu/share.h"
 #include "nativeops/devices/cpu/softmax.h"
 
 namespace nativeops::tuned {
-
-// Threads take tasks until none is left; each has a worker, with memory of its own. `steps` is how
-// much work all of it is.
-template <class Make, class F>
-void share(Device& dev, int64_t tasks, int64_t steps, Make make, F body) {
-  const int64_t wanted = steps > kWorthWaking ? dev.num_threads() : 1;
-  std::atomic<int64_t> next{0};
-  dev.parallel(std::min(tasks, wanted), [&](int64_t) {
-    auto worker = make();
-    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-      body(worker, task);
-    }
-  });
-}
-
-// The same with up to four items at a time, one for each of a thread's workers, which do them side
-// by side: a step waits long for the one before it, and for nothing of another item.
-// body(workers, first, count) has items first .. first + count - 1.
-template <class Make, class F>
-void share_side_by_side(Device& dev, int64_t items, int64_t steps, Make make, F body) {
-  const int64_t group = std::clamp<int64_t>(items / dev.num_threads(), 1, 4);
-  share(
-      dev, ceil_div(items, group), steps,
-      [&] {
-        std::vector<decltype(make())> workers;
-        workers.reserve(group);
-        for (int64_t k = 0; k < group; ++k) workers.push_back(make());
-        return workers;
-      },
-      [&](auto& workers, int64_t task) {
-        const int64_t first = task * group;
-        body(workers.data(), first, std::min(group, items - first));
-      });
-}
-
-// f(t, b) of so many frames of all sequences, along the batch or along time: whichever is nearer in
-// memory.
-template <class T, class F>
-void for_each_frame(In<T, 3> logits, int64_t first, int64_t count, F f) {
-  const int64_t steps = logits.size(0), batch = logits.size(1);
-  const bool by_time = logits.stride(0) < logits.stride(1);
-  const int64_t end = std::min(first + count, steps * batch);
-  for (int64_t r = first; r < end; ++r) {
-    by_time ? f(r % steps, r / steps) : f(r / batch, r % batch);
-  }
-}
-
-// The classes of a frame side by side: where they are, or copied.
-template <class T>
-class CtcClasses {
- public:
-  CtcClasses(Device& dev, In<T, 3> logits)
-      : logits_(logits), copy_(dev.workspace<T>(logits.stride(2) == 1 ? 0 : logits.size(2))) {}
-
-  const T* at(int64_t t, int64_t b) const {
-    if (copy_.data() == nullptr) return &logits_(t, b, 0);
-    for (int64_t c = 0; c < logits_.size(2); ++c) copy_[c] = logits_(t, b, c);
-    return copy_.data();
-  }
-
- private:
-  In<T, 3> logits_;
-  Workspace<T> copy_;
-};
 
 // The logarithms of the probabilities that the targets need, frame by frame of each sequence.
 template <class T, class I>
@@ -90,8 +27,8 @@ class CtcFrames {
     const auto x = problem.logits;
     share(
         dev, ceil_div(x.size(0) * x.size(1), kRows), x.count(),
-        [&] { return CtcClasses<T>(dev, x); },
-        [&](CtcClasses<T>& classes, int64_t task) {
+        [&] { return LogitRows<T>(dev, x); },
+        [&](LogitRows<T>& classes, int64_t task) {
           Rows rows;
           for_each_frame(x, task * kRows, kRows,
                          [&](int64_t t, int64_t b) { rows.add(t, b, gather(classes, t, b)); });
@@ -135,7 +72,7 @@ class CtcFrames {
 
   // What the softmax of a frame is made of, whose sum is 1 where there is nothing to divide by. The
   // logits that the target needs are copied while the frame is in the first cache.
-  simd::SoftmaxSums<A> gather(const CtcClasses<T>& classes, int64_t t, int64_t b) const {
+  simd::SoftmaxSums<A> gather(const LogitRows<T>& classes, int64_t t, int64_t b) const {
     const simd::SoftmaxSums<A> none{A(0), A(1)};
     if (t >= problem.frames(b)) return none;
     if (problem.classes() == 0) {

@@ -189,6 +189,7 @@ struct VectorPasses : Passes<T> {
   std::vector<int32_t> slot, state;  // of each line of `in`
   mutable Slots<A> slots;
   std::vector<int32_t> place;  // in the rows of slots, of each of `out`
+  std::vector<int32_t> edges;  // of each of these places
   mutable Numbered<A> own, ahead;
 
   VectorPasses(const Graph<A>& g, const Costs<T>& costs, const History<A>& history)
@@ -215,9 +216,10 @@ struct VectorPasses : Passes<T> {
       out.weight.row().set(static_cast<int64_t>(i), g.row(kOutWeight)[arc]);
       place[i] = slots.place[g.list(kOutPlace)[arc]];
     }
-    const std::vector<int32_t> edges(g.list(kPlaceEdge), g.list(kPlaceEdge) + place.size());
-    for (size_t i = 0; i < place.size(); ++i) g.list(kPlaceEdge)[slots.place[i]] = edges[i];
+    edges.resize(place.size());
+    for (size_t i = 0; i < place.size(); ++i) edges[slots.place[i]] = g.list(kPlaceEdge)[i];
   }
+  const int32_t* taken_edges() const { return edges.data(); }
 
   [[gnu::flatten]] void forward(Team team, int64_t t, int64_t b, Row<A> before, Row<A> next) const {
     this->emit(team, t, b);
@@ -240,23 +242,28 @@ struct VectorPasses : Passes<T> {
     }
   }
 
-  [[gnu::flatten]] void step_back(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
+  void step_back(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
+    retreat(team, t, b, beta, next);
+    pass_through(t);
+    slots.sums(graph.row(kGamma), graph.row(kSum));
+  }
+  // The first half of it: `next` alone.
+  [[gnu::flatten]] void retreat(Team team, int64_t t, int64_t b, Row<A> beta, Row<A> next) const {
     this->emit(team, t, b);
     const Row<A> emitted = graph.row(kEmitted), x = ahead.row(), sums = out.sum.row();
     const int32_t *const from = bundles.state.data(), *const said = bundles.slot.data();
+    const int32_t count = bundles.size();
     NATIVEOPS_IVDEP
-    for (int32_t i = 0; i < bundles.size(); ++i) {
+    for (int32_t i = 0; i < count; ++i) {
       x.set(i, normalised(beta[from[i]] * emitted[said[i]]));
     }
     out.add_up(x);
     const int32_t *const line = out.by.row.data(), states = out.by.rows();
     for (int32_t r = 0; r < states; ++r) next.set(line[r], sums[r]);
-    pass_through(t);
-    slots.sums(graph.row(kGamma), graph.row(kSum));
   }
   // kGamma of each arc: all before it, the arc, and all behind it.
   [[gnu::flatten]] void pass_through(int64_t t) const {
-    const Row<A> alpha = this->history.in_part(t, graph.base), gamma = graph.row(kGamma);
+    const Row<A> alpha = this->history.before(t, graph.base), gamma = graph.row(kGamma);
     const Row<A> mine = own.row(), p = out.product.row();
     const Jagged& by = out.by;
     for (int32_t r = 0; r < by.rows(); ++r) mine.set(r, alpha[by.row[r]]);

@@ -9,7 +9,13 @@ from nativeops.ops.ctc_loss import ctc_losses
 
 
 def ctc_loss(
-    logits: Any, logit_paddings: Any, labels: Any, label_paddings: Any, *, blank_id: int = 0
+    logits: Any,
+    logit_paddings: Any,
+    labels: Any,
+    label_paddings: Any,
+    *,
+    blank_id: int = 0,
+    log_epsilon: Any = -1e5,
 ) -> Any:
     """The losses ``[b]``, as `optax.ctc_loss` has them, computed by `nativeops.ctc_loss`.
 
@@ -22,6 +28,8 @@ def ctc_loss(
         labels: ``int[b, n]``.
         label_paddings: ``[b, n]``: 1 behind the labels of each, else 0.
         blank_id: The class that says nothing.
+        log_epsilon: Changes nothing: no logarithm of zero is needed, since impossible ways are
+            exactly impossible.
     """
     lengths = (jnp.sum(1 - jnp.asarray(p, jnp.int32), 1) for p in (logit_paddings, label_paddings))
     time_major = jnp.swapaxes(jnp.asarray(logits), 0, 1)
