@@ -31,6 +31,7 @@ LAYERS = [
     ["frameworks.numpy", "frameworks.torch", "frameworks.jax", "frameworks.tensorflow"],
     ["frameworks.dlpack", "frameworks.absent", "frameworks.out"],
     ["call", "registry"],
+    ["lists"],
     ["frameworks", "library", "identity"],
     ["signature"],
     ["sizes", "errors"],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from nativeops import identity
 from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
+from nativeops.lists import ListError, as_arrays, is_list_of_integers
 from nativeops.signature import Signature, Solution
 from nativeops.sizes import Size
 
@@ -69,10 +70,15 @@ class Op(Generic[F]):
         def __call__(self, *args, **kwargs):  # noqa: D102  the op is its documentation
             if kwargs and self.flags:
                 self, kwargs = self._chosen(kwargs)  # noqa: PLW0642
-            # PyTorch's compiler reads ENTRIES once: what it does not trace comes first.
-            if args and has_entry(type(args[0])):
-                return ENTRIES[type(args[0])](self, args, kwargs)
-            return _find(self, args, kwargs)(self, args, kwargs)
+            try:
+                # PyTorch's compiler reads ENTRIES once: what it does not trace comes first.
+                if args and has_entry(type(args[0])):
+                    return ENTRIES[type(args[0])](self, args, kwargs)
+                return _find(self, args, kwargs)(self, args, kwargs)
+            except ListError:  # every call would pay for looking at its arguments before
+                pass
+            args, kwargs = as_arrays(self.signature, args, kwargs)
+            return self(*args, **kwargs)
 
     def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the gradient: a function of the inputs, outputs, attributes and ``d_<output>``.
@@ -326,6 +332,8 @@ def check_frameworks(op: Op[Any], arrays: Sequence[Any]) -> None:
             continue
         if name is None:
             text = f"`{spec.name}` must be an array, but is {type(array).__name__}."
+            if is_list_of_integers(spec, array):
+                raise ListError(message(op.name, text))
             hint = f"make it one, for example with `numpy.asarray({spec.name})`."
             raise ArgumentError(message(op.name, text, hint=hint))
         if name != names[0] and {name, names[0]} != {"numpy", DLPACK}:

@@ -3,7 +3,7 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -57,6 +57,9 @@ class Framework(Protocol):
 
     def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
         """The array's dtype in NumPy's words, its shape, and its device: ``cpu``, ``cuda:0``."""
+
+    def integers(self, values: Sequence[Any], dtype: Any, like: Any) -> Any:
+        """A list as an array, of a dtype or its name, on the device of another array."""
 
     def run(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """One call with unchecked arguments: check, compute, and connect the gradient."""

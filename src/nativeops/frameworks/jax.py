@@ -42,6 +42,11 @@ class Jax:
         return str(array.dtype), tuple(array.shape), device_of(array)
 
     @staticmethod
+    def integers(values: Sequence[Any], dtype: Any, like: Any) -> Any:
+        """See `frameworks.base.Framework`."""
+        return jax.numpy.asarray(values, dtype)
+
+    @staticmethod
     def run(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `frameworks.base.Framework`."""
         handle = op.handles.get("jax") or connect(op)

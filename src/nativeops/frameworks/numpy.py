@@ -2,7 +2,7 @@
 """NumPy arrays. Calls that fit are served by the extension at once; the rest comes here."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,11 @@ class NumPy:
         """See `frameworks.base.Framework`."""
         order = "" if array.dtype.isnative else "byte-swapped "
         return order + array.dtype.name, array.shape, "cpu"
+
+    @staticmethod
+    def integers(values: Sequence[Any], dtype: Any, like: Any) -> Any:
+        """See `frameworks.base.Framework`."""
+        return np.asarray(values, dtype)
 
 
 def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -58,6 +58,11 @@ class TensorFlow:
         return tf.as_dtype(array.dtype).name, sizes, place
 
     @staticmethod
+    def integers(values: Sequence[Any], dtype: Any, like: Any) -> Any:
+        """See `frameworks.base.Framework`."""
+        return tf.constant(values, dtype)
+
+    @staticmethod
     def transpose(array: Any) -> Any:
         """The array with its last two axes swapped."""
         return tf.linalg.matrix_transpose(array)

@@ -16,10 +16,12 @@ from torch.compiler import is_dynamo_compiling
 
 from nativeops.call import Op, given
 from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message, refused
+from nativeops.frameworks.torch_absent import integers
 from nativeops.frameworks.torch_direct import connect_direct
 from nativeops.frameworks.torch_handle import Handle
 from nativeops.frameworks.torch_out import is_seen, run_into
 from nativeops.library import extension, missing_kernel
+from nativeops.lists import as_arrays
 from nativeops.registry import ops
 
 _registering = threading.RLock()
@@ -48,10 +50,14 @@ class Torch:
         """See `frameworks.base.Framework`."""
         return str(array.dtype).removeprefix("torch."), tuple(array.shape), str(array.device)
 
+    integers = staticmethod(integers)
+
     @staticmethod  # PyTorch's compiler cannot trace a method of an object that no variable holds
     def run(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """See `frameworks.base.Framework`."""
         if is_dynamo_compiling():
+            if any(type(value) in (list, tuple) for value in (*args, *kwargs.values())):
+                args, kwargs = as_arrays(op.signature, args, kwargs, integers)
             connect(op)
             handle = op.handles["torch"]
             if kwargs.get("out") is not None and handle.takes_out:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optional inputs in PyTorch that are absent: see `absent`."""
+"""Tensors for what is none: optional inputs that are absent, see `absent`, and lists."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,3 +48,9 @@ def of_absent(gradients: Any, ctx: Any, optional: Sequence[tuple[int, ArraySpec]
             empty = torch.zeros((0,) * len(spec.axes), device=ctx.device)
             found[place] = empty if ctx.needs_input_grad[place + 1] else None
     return tuple(found)
+
+
+def integers(values: Sequence[Any], dtype: Any, like: torch.Tensor) -> torch.Tensor:
+    """See `frameworks.base.Framework`; PyTorch's compiler traces a function, but no method."""
+    wanted = getattr(torch, dtype) if type(dtype) is str else dtype
+    return torch.tensor(values, dtype=wanted, device=like.device)

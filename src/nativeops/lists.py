@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Integers that a caller wrote as a list, such as lengths: they become an array of the call."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nativeops.errors import ArgumentError
+from nativeops.frameworks import DLPACK, framework_of, load
+from nativeops.signature import ArraySpec, Signature
+
+_LOW, _HIGH = -(2**31), 2**31 - 1
+
+
+class ListError(ArgumentError):
+    """A list is among the arguments that `as_arrays` can replace. No caller ever sees it."""
+
+
+def is_list_of_integers(spec: ArraySpec, value: Any) -> bool:
+    """Whether a list or tuple stands for an array of this input: nested evenly, 32-bit integers."""
+    takes_integers = spec.dtypes[0] in ("int32", "int64")
+    return takes_integers and isinstance(value, (list, tuple)) and _shape(value) is not None
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """The sizes of nested lists, without NumPy: PyTorch's compiler traces this."""
+    if isinstance(value, (list, tuple)):
+        parts = [_shape(one) for one in value]
+        inner: tuple[int, ...] | None = parts[0] if parts else ()
+        even = inner is not None and all(part == inner for part in parts)
+        return (len(parts), *inner) if even and inner is not None else None
+    plain = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return () if plain and _LOW <= value <= _HIGH else None
+
+
+def as_arrays(
+    signature: Signature,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    make: Callable[[Sequence[Any], Any, Any], Any] | None = None,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with an array in place of each such list, of the framework of the others.
+
+    Its dtype is that which the declaration asks for; where that is one of several, it is that of
+    the arrays that must have the same, else int32. ``make`` is the framework's own `integers`.
+    """
+    specs = signature.inputs
+    positional, named = [*args], dict(kwargs)
+    inputs = [*zip(specs, positional, strict=False)]
+    inputs += [(spec, named[spec.name]) for spec in specs if spec.name in named]
+    models = [v for _, v in inputs if framework_of(type(v)) not in (None, "numpy", DLPACK)]
+    model = models[0] if models else None
+    name = framework_of(type(model)) or "numpy"
+    dtypes = {
+        spec.kind: value.dtype
+        for spec, value in inputs
+        if spec.kind == "Int" and framework_of(type(value)) == name
+    }
+    make = make or load(name).integers
+
+    def replaced(spec: ArraySpec, value: Any) -> Any:
+        if is_list_of_integers(spec, value):
+            return make(value, dtypes.get(spec.kind, spec.dtypes[0]), model)
+        return value
+
+    for place, (spec, value) in enumerate(zip(specs, args, strict=False)):
+        positional[place] = replaced(spec, value)
+    for spec in specs:
+        if spec.name in named:
+            named[spec.name] = replaced(spec, named[spec.name])
+    return tuple(positional), named

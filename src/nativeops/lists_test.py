@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of integers in place of arrays, in every framework."""
+
+import numpy as np
+import pytest
+
+from nativeops import ctc_fsa, edit_distance, forced_align, fsa_loss
+from nativeops.errors import ArgumentError, DtypeError, RangeError, ShapeError
+from nativeops.frameworks import framework_of
+from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.testing import installed
+from nativeops.testing.arrays import arrays_of
+
+RANDOM = np.random.default_rng(3)
+PRESENT = [name for name in FRAMEWORKS if installed(name)]
+SCORES = np.log(RANDOM.dirichlet(np.ones(4), (9, 2))).astype(np.float32)
+TARGETS, FRAMES, LENGTHS = [[1, 2], [2, 3]], [9, 7], (2, 1)
+EXPECTED = forced_align(SCORES, *(np.array(v, np.int32) for v in (TARGETS, FRAMES, LENGTHS)))
+
+
+def place(name: str, array) -> object:
+    return arrays_of(name, "cpu").place(array, array.dtype.name, "contiguous").array
+
+
+def check(found, name: str) -> None:
+    for field, own, theirs in zip(found._fields, found, EXPECTED, strict=True):
+        assert framework_of(type(own)) == name, field
+        assert np.array_equal(arrays_of(name, "cpu").values(own), theirs), field
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_lists_are_read_as_arrays_of_the_call(name: str) -> None:
+    scores, targets = place(name, SCORES), place(name, np.array(TARGETS, np.int32))
+    check(forced_align(scores, targets, FRAMES, LENGTHS), name)
+    check(forced_align(scores, TARGETS, FRAMES, target_lengths=LENGTHS), name)
+    check(forced_align(log_probs=scores, targets=TARGETS, input_lengths=FRAMES,
+                       target_lengths=[np.int64(2), 1]), name)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in PRESENT if name != "jax"])  # it has no int64
+def test_lists_have_the_dtype_of_the_arrays_beside_them(name: str) -> None:
+    found = forced_align(place(name, SCORES), place(name, np.array(TARGETS)), FRAMES, LENGTHS)
+    values = [arrays_of(name, "cpu").values(one) for one in found]
+    assert values[0].dtype == np.int64
+    assert all(np.array_equal(own, theirs) for own, theirs in zip(values, EXPECTED, strict=True))
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_lists_where_only_one_dtype_is_taken(name: str) -> None:
+    fsa = ctc_fsa(np.array(TARGETS, np.int32))
+    edges, weights, ends = (place(name, array) for array in fsa[:3])
+    given = [place(name, SCORES), edges, weights, ends]
+    expected = fsa_loss(SCORES, *fsa[:3], np.array([9, 5], np.int32))
+    found = fsa_loss(*given, lengths=[9, 5])
+    np.testing.assert_allclose(arrays_of(name, "cpu").values(found), expected, rtol=1e-6)
+
+
+def test_lists_alone_are_numpy() -> None:
+    found = edit_distance([[1, 2, 3]], [[1, 3]], a_len=[2])
+    assert type(found) is np.ndarray
+    assert found.tolist() == [1]
+    assert edit_distance([[]], [[1, 3]]).tolist() == [2]
+
+
+BAD = {
+    "uneven": ([[1, 2], [3]], ArgumentError, "`targets` must be an array, but is list"),
+    "no integers": ([[1.5, 2], [3, 1]], ArgumentError, "`targets` must be an array, but is list"),
+    "truth": ([[True, False]] * 2, ArgumentError, "`targets` must be an array, but is list"),
+    "more than 32 bits": ([[2**31, 1]] * 2, ArgumentError, "must be an array, but is list"),
+    "too few axes": ([1, 2], ShapeError, "`targets` must have 2 axes"),
+    "of another size": ([[1]] * 3, ShapeError, "`b`"),
+    "empty": ([], ShapeError, "`targets` must have 2 axes"),
+    "the blank": ([[0, 2]] * 2, RangeError, r"`targets\[0, 0\]` is 0"),
+}
+
+
+@pytest.mark.parametrize("name", PRESENT)
+@pytest.mark.parametrize("case", BAD)
+def test_lists_that_do_not_fit_are_refused(name: str, case: str) -> None:
+    value, kind, text = BAD[case]
+    with pytest.raises(kind, match=text) as error:
+        forced_align(place(name, SCORES), value)
+    assert type(error.value) is kind  # and no class that callers do not know
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_lists_are_no_numbers_with_a_fraction(name: str) -> None:
+    with pytest.raises(ArgumentError, match="`log_probs` must be an array, but is list"):
+        forced_align(SCORES.tolist(), place(name, np.array(TARGETS, np.int32)))
+    with pytest.raises((DtypeError, ArgumentError), match="edit_distance: `a` must be"):
+        edit_distance([[1.0]], place(name, np.array([[1]], np.int32)))
+
+
+def test_lists_where_torch_compiles() -> None:
+    torch = pytest.importorskip("torch")
+    program = torch.compile(
+        lambda scores: forced_align(scores, [[1, 2], [2, 3]], [9, 7], target_lengths=(2, 1)),
+        fullgraph=True,
+        backend="aot_eager",
+    )
+    check(program(torch.from_numpy(SCORES)), "torch")
+
+
+def test_lists_where_jax_compiles() -> None:
+    jax = pytest.importorskip("jax")
+    check(jax.jit(lambda scores: forced_align(scores, TARGETS, FRAMES, LENGTHS))(SCORES), "jax")
+
+
+def test_lists_where_tensorflow_compiles() -> None:
+    tf = pytest.importorskip("tensorflow")
+    program = tf.function(lambda scores: forced_align(scores, TARGETS, FRAMES, LENGTHS))
+    check(program(tf.constant(SCORES)), "tensorflow")
