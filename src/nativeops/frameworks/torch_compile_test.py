@@ -202,7 +202,8 @@ COLD = """
 {imports}
 compiled = torch.compile(lambda x, y: nativeops.pairwise_l1(x * 2, y).sin().sum(), fullgraph=True,
                          backend="aot_eager")
-x, y = torch.randn(5, 7, requires_grad=True), torch.randn(6, 7, requires_grad=True)
+torch.manual_seed(0)
+x, y = (torch.randn(n, 7, dtype=torch.float64, requires_grad=True) for n in (5, 6))
 ours = torch.autograd.grad(compiled(x, y), (x, y))
 composed = (2 * x[:, None] - y[None]).abs().sum(-1).sin().sum()
 torch.testing.assert_close(ours, torch.autograd.grad(composed, (x, y)))
