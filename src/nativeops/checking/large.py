@@ -38,7 +38,7 @@ from nativeops.testing.matrix import dtype_choices
 ONE, TWO = (1 << 31) + 5, 46349  # of one axis; of each of two, whose product is above 2^31
 VALUE = 0.75  # of all floating point inputs that may have any
 NEAR = 1e-6
-GROWTH = tuple(8**k for k in range(4, 9))  # elements for which the time is measured before
+GROWTH = tuple(8**k for k in range(4, 10))  # elements for which the time is measured before
 NOTICEABLE = 0.02  # seconds
 LONGEST = 25.0  # seconds that a run may be expected to take; job.py stops a silent one after 300
 SHARE = 4  # a quarter of the memory is for workspaces
