@@ -119,7 +119,7 @@ def test_wrong_optional_inputs_are_explained_alike(framework):
         "  hint: give `weight` the size 3 along `t`."
     )
     with pytest.raises(ArgumentError, match="`lengths` must be an array, but is list"):
-        pool(x, [1, 2])
+        pool(x, [1.0, 2.0])
     with pytest.raises(ArgumentError, match="multiple values for argument 'lengths'"):
         pool(x, None, lengths=None)
 
