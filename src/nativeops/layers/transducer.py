@@ -2,11 +2,11 @@
 """The transducer loss of a batch, in any framework."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 from nativeops.declare import Array
 from nativeops.errors import RangeError, message
-from nativeops.layers._arrays import like, mean, total
+from nativeops.layers._arrays import mean, total
 from nativeops.ops.rnnt_loss import Topology, rnnt_costs
 
 Reduction = Literal["none", "mean", "sum"]
@@ -52,9 +52,8 @@ def rnnt_loss(
     if reduction not in ("none", "mean", "sum"):
         text = f'`reduction` must be "none", "mean" or "sum", but is {reduction!r}.'
         raise RangeError(message("rnnt_loss", text))
-    lengths = like(targets, logit_lengths), like(targets, target_lengths)
     costs: Array = rnnt_costs(
-        logits, targets, *lengths,
+        logits, targets, cast(Array, logit_lengths), cast(Array, target_lengths),
         blank=blank, clamp=clamp, fused_log_softmax=fused_log_softmax, topology=topology,
     ).costs  # fmt: skip
     return costs if reduction == "none" else mean(costs) if reduction == "mean" else total(costs)
