@@ -8,6 +8,7 @@ from typing import Any
 from nativeops.bench.machine import package_version
 from nativeops.library import extension
 
+SMALLER = 2  # choose the smaller, add: |x - y| = x + y - 2 min(x, y)
 DISTANCE = 3  # subtract, clear the sign, add
 GRADIENT = 4  # subtract, sign, add twice
 

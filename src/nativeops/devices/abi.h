@@ -99,8 +99,8 @@ typedef struct NativeopsLibrary {
   int32_t n_entries;
   const NativeopsEntry* entries;
   // Float32 numbers in a vector, and how many vector operations all threads do in a second, in a
-  // mix of 3 (subtract, clear the sign, add) or 4 (subtract, sign, add twice); 0 and null without
-  // vectors.
+  // mix of 2 (choose the smaller, add), 3 (subtract, clear the sign, add) or 4 (subtract, sign, add
+  // twice); 0 and null without vectors.
   int32_t lanes;
   double (*vector_rate)(const NativeopsServices* services, int32_t mix);
 } NativeopsLibrary;

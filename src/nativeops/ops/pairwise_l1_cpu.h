@@ -1,30 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairwise L1 distance, tuned for the CPU. Declared in pairwise_l1.py.
 #pragma once
-#include "nativeops/devices/cpu/pairwise.h"
+#include "nativeops/devices/cpu/pairwise_expanded.h"
 #include "nativeops/devices/cpu/pairwise_grad.h"
 
 namespace nativeops::tuned {
 
-// s + |d|. The sum is an fma because some CPUs, Zen4 for one, multiply in other units than they add
-// in: subtraction and sum then run side by side. It rounds as an addition does.
+// s + |y - x|. The sum is an fma because some CPUs, Zen4 for one, multiply in other units than they
+// add in: subtraction and sum then run side by side. It rounds as an addition does.
 template <class A>
 struct AbsoluteSum {
   using V = simd::Vec<A>;
-  static constexpr bool kFinal = true;  // the sums are the result: `finish` does nothing
   V one = simd::broadcast(A(1));
   AbsoluteSum() { simd::keep(one); }  // a known factor of one would be made an addition again
 
-  V add(V sum, V difference) const { return simd::fma(simd::abs(difference), one, sum); }
+  V add(V sum, V y, const A* x) const { return simd::fma(simd::abs(simd::sub(y, x)), one, sum); }
   V join(V sum, V more) const { return sum + more; }
+  V finish(V sum, int64_t, int64_t, int64_t) const { return sum; }
+};
+
+// |x - y| = x + y - 2 min(x, y): two operations for each pair instead of three.
+template <class A>
+struct SmallerSum {
+  using V = simd::Vec<A>;
+  V one = simd::broadcast(A(1));
+  SmallerSum() { simd::keep(one); }
+
+  static V own(V a) { return a; }
+  static V distance(V a, V b) { return simd::abs(a - b); }
+  V add_shared(V sum, V y, const A* x) const { return simd::fma(simd::smaller(y, x), one, sum); }
+  static V finish(V sum) { return sum; }
   template <class T>
-  void finish(In<T, 2>, In<T, 2>, Sums<A>, int64_t, int64_t) const {}
+  static A by_itself(In<T, 1> x, In<T, 1> y) {
+    return sum_of_pair<SmallerSum>(x, y).distance;
+  }
 };
 
 // out[i,j] = Σ_k |x[i,k] - y[j,k]|
 template <class T>
 void pairwise_l1(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
-  pairwise_fold(dev, AbsoluteSum<Accum<T>>(), x, y, out);
+  using A = Accum<T>;
+  if (pairwise_expanded(dev, SmallerSum<A>(), x, y, out)) return;
+  const AbsoluteSum<A> sum;
+  pairwise_fold(dev, [&](int64_t, int64_t, int64_t) { return sum; }, x, y, out);
 }
 
 // g·sign(x - y), into d_x and out of d_y. On CPUs that add apart, two rows of three use a product

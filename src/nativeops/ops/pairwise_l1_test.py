@@ -144,6 +144,69 @@ def test_infinity_is_infinitely_far() -> None:
     assert np.isnan(found[0, 2]), "inf - inf is not a number"
 
 
+# So many rows of so many numbers are summed up by way of the smaller of two numbers, where that
+# loses nothing: Σ|x - y| = Σx + Σy - 2 Σmin(x, y). All cases below are beyond these sizes.
+MANY = [(1, 130, 150, 40), (2, 129, 133, 300), (1, 200, 131, 24)]
+UNIT = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11}
+
+
+def check_close(x: np.ndarray, y: np.ndarray, dtype: str) -> None:
+    """Each distance by itself, however small it is beside the largest."""
+    exact = pairwise_l1.reference(x.astype(np.longdouble), y.astype(np.longdouble))
+    error = np.abs(pairwise_l1(x, y) - exact)
+    # Sums of float16 are kept in float32: only their last rounding counts.
+    terms = 1.01 if dtype == "float16" else 2 * np.sqrt(x.shape[-1]) + 8
+    assert (error <= terms * UNIT[dtype] * exact).all(), (error / exact).max() / UNIT[dtype]
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("size", MANY, ids=str)
+def test_small_distances_of_large_numbers_keep_their_digits(level: str, dtype: str, size) -> None:
+    b, n, m, d = size
+    x, y = normal(b, n, d, dtype=dtype), normal(b, m, d, dtype=dtype)
+    close = (x[:, :100] * (1 + RANDOM.random((b, 100, 1)) * 0.01)).astype(dtype)
+    with selected(level):
+        check_close(x, y, dtype)
+        check_close(x + 100, y + 100, dtype)  # all pairs: nothing is left to cancel
+        y[:, 7:107] = close
+        check_close(x, y, dtype)  # some pairs
+        check_close(x, np.abs(y), dtype)
+        check_close(x, x, dtype)
+    with selected(level):
+        assert not pairwise_l1(x, x)[:, range(n), range(n)].any(), "not at distance 0 from itself"
+        x[:, 0], y[:, -1] = 0, 0
+        assert (pairwise_l1(x, y)[:, 0, -1] == 0).all()
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extreme_numbers_stay_with_their_pairs_among_many(level: str, dtype: str) -> None:
+    x, y = normal(140, 40, dtype=dtype), normal(150, 40, dtype=dtype)
+    largest = np.finfo(dtype).max
+    x[3, 7], x[4, 1], x[5, 2], x[6], x[8] = np.nan, np.inf, -np.inf, largest, 1e-40
+    y[30, 39], y[31, 1], y[32], y[33] = np.nan, np.inf, largest, -largest
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = pairwise_l1.reference(x, y)
+    with selected(level):
+        found = pairwise_l1(x, y)
+    np.testing.assert_allclose(found, expected, rtol=2e-6 if dtype == "float32" else 1e-14)
+    assert found[6, 32] == 0
+    assert found[6, 33] == np.inf
+
+
+@pytest.mark.parametrize("level", levels())
+def test_places_in_memory_and_the_order_of_arguments_change_nothing(level: str) -> None:
+    x, y = normal(2, 150, 300, dtype="float32"), normal(2, 170, 300, dtype="float32")
+    with selected(level):
+        expected = pairwise_l1(x, y)
+        assert np.array_equal(pairwise_l1(y, x), expected.swapaxes(1, 2))
+        turned = np.asfortranarray(x), np.repeat(y, 2, -1)[..., ::2]
+        assert np.array_equal(pairwise_l1(*turned), expected)
+        out = np.empty((2, 170, 150), np.float32).swapaxes(1, 2)
+        assert np.array_equal(pairwise_l1(x, y, out=out), expected)
+
+
 @pytest.mark.parametrize(("n", "m", "d"), [(0, 4, 3), (4, 0, 3), (4, 3, 0), (0, 0, 0)])
 def test_empty_axis_gives_empty_or_zero_result(n: int, m: int, d: int) -> None:
     found = pairwise_l1(np.ones((n, d)), np.ones((m, d)))

@@ -10,15 +10,16 @@ import numpy as np
 import nativeops
 from nativeops.bench.case import OURS, Bench, Known, NdArray, spread_rows
 from nativeops.bench.forms import numpy_rival, torch_gradient, torch_rival
-from nativeops.bench.limits import DISTANCE, vector_limit
+from nativeops.bench.limits import DISTANCE, product_limit, vector_limit
 from nativeops.ops.pairwise_l1_bench import with_d_out
 
 SIZES = [{"n": 1000, "m": 1000, "d": 128}, {"n": 4096, "m": 4096, "d": 256}]
 
 # Instructions per element, where the power needs no logarithm.
-OPERATIONS = {
-    2.0: 2,  # sub, fma
-    np.inf: 3,  # sub, and (absolute value), max
+# Operations for each pair of numbers, and what bounds them.
+LIMITS = {
+    2.0: (2, product_limit("float32")),  # xy, add: as a product of matrices
+    np.inf: (3, vector_limit(DISTANCE)),  # subtract, clear the sign, choose the larger
 }
 
 
@@ -70,7 +71,7 @@ def torch_product(x: Any, y: Any, p: float) -> Any:
 
 def forward(p: float) -> Bench:
     """The distances for one power."""
-    operations = OPERATIONS.get(p, 0)
+    operations, limit = LIMITS.get(p, (1, None))
     ours: Callable[..., Any] = partial(nativeops.pairwise_lp, p=p)
     rivals = [
         numpy_rival(ours, OURS, name="ours, NumPy"),
@@ -87,8 +88,8 @@ def forward(p: float) -> Bench:
         memory_sizes=SIZES if p == 2 else (),
         inputs=lambda random, **size: with_d_out(random, **size)[:2],
         expected=partial(distances, p=p),
-        work=lambda n, m, d: max(operations, 1) * n * m * d,
-        limit=vector_limit(DISTANCE) if operations else None,
+        work=lambda n, m, d: operations * n * m * d,
+        limit=limit,
         rivals=rivals,
     )
 

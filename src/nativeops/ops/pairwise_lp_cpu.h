@@ -35,31 +35,46 @@ A rescaled_norm(In<T, 1> x, In<T, 1> y) {
 
 // s + d^2, and the root of it all. A sum so large or so small that squares may have been lost is
 // formed again with care.
-template <class A>
+template <class T>
 struct SquareSum {
+  using A = Accum<T>;
   using V = simd::Vec<A>;
   using Limits = std::numeric_limits<A>;
-  static constexpr bool kFinal = false;
+  In<T, 2> x, y;
 
-  V add(V sum, V difference) const { return simd::fma(difference, difference, sum); }
+  V add(V sum, V y, const A* x) const {
+    const V difference = simd::sub(y, x);
+    return simd::fma(difference, difference, sum);
+  }
   V join(V sum, V more) const { return sum + more; }
-
-  template <class T>
-  void finish(In<T, 2> x, In<T, 2> y, Sums<A> sums, int64_t rows, int64_t cols) const {
+  V finish(V sum, int64_t i, int64_t j, int64_t count) const {
     const A low = Limits::min() / Limits::epsilon() * static_cast<A>(x.size(1));
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < cols; j += simd::kLanes<A>) {
-        A* at = sums.data + i * sums.width + j;
-        const int64_t count = std::min<int64_t>(simd::kLanes<A>, cols - j);
-        const V sum = simd::load(at, count);
-        simd::store(at, simd::sqrt(sum), count);
-        if (simd::all_within(sum, low, Limits::max())) continue;
-        for (int64_t lane = 0; lane < count; ++lane) {
-          if (sum.raw[lane] >= low && sum.raw[lane] <= Limits::max()) continue;
-          at[lane] = rescaled_norm<A>(nativeops::at(x, i), nativeops::at(y, j + lane));
-        }
-      }
+    if (simd::all_within(sum, low, Limits::max())) return simd::sqrt(sum);
+    return with_care(sum, low, i, j, count);
+  }
+  [[gnu::noinline]] V with_care(V sum, A low, int64_t i, int64_t j, int64_t count) const {
+    alignas(64) A lane[simd::kLanes<A>];
+    simd::store(lane, simd::sqrt(sum));
+    for (int64_t l = 0; l < std::min<int64_t>(count, simd::kLanes<A>); ++l) {
+      if (sum.raw[l] >= low && sum.raw[l] <= Limits::max()) continue;
+      lane[l] = rescaled_norm<A>(at(x, i), at(y, j + l));
     }
+    return simd::load(lane);
+  }
+};
+
+// (x - y)^2 = x^2 + y^2 - 2 xy: one operation for each pair instead of two.
+template <class A>
+struct ProductSum {
+  using V = simd::Vec<A>;
+
+  static V own(V a) { return a * a; }
+  static V distance(V a, V b) { return (a - b) * (a - b); }
+  V add_shared(V sum, V y, const A* x) const { return simd::fma(y, x, sum); }
+  static V finish(V sum) { return simd::sqrt(sum); }
+  template <class T>
+  static A by_itself(In<T, 1> x, In<T, 1> y) {
+    return rescaled_norm<A>(x, y);
   }
 };
 
@@ -67,22 +82,30 @@ struct SquareSum {
 template <class A>
 struct LargestDifference {
   using V = simd::Vec<A>;
-  static constexpr bool kFinal = true;
 
-  V add(V largest, V difference) const {
-    return simd::max_unsigned(largest, simd::abs(difference));
+  V add(V largest, V y, const A* x) const {
+    return simd::max_unsigned(largest, simd::abs(simd::sub(y, x)));
   }
   V join(V largest, V other) const { return simd::max_unsigned(largest, other); }
-  template <class T>
-  void finish(In<T, 2>, In<T, 2>, Sums<A>, int64_t, int64_t) const {}
+  V finish(V largest, int64_t, int64_t, int64_t) const { return largest; }
 };
 
 // out[i,j] = (Σ_k |x[i,k] - y[j,k]|^p)^(1/p), the largest difference where p = ∞
 template <class T>
 void pairwise_lp(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out, double p) {
   if (p == 1) return tuned::pairwise_l1(dev, x, y, out);
-  if (p == 2) return pairwise_fold(dev, SquareSum<Accum<T>>(), x, y, out);
-  if (std::isinf(p)) return pairwise_fold(dev, LargestDifference<Accum<T>>(), x, y, out);
+  if (p == 2) {
+    if (pairwise_expanded(dev, ProductSum<Accum<T>>(), x, y, out)) return;
+    const auto formula = [&](int64_t b, int64_t i, int64_t j) {
+      const int64_t n = x.size(1), m = y.size(1), d = x.size(2);
+      return SquareSum<T>{part(at(x, b), i, n, 0, d), part(at(y, b), j, m, 0, d)};
+    };
+    return pairwise_fold(dev, formula, x, y, out);
+  }
+  if (std::isinf(p)) {
+    const auto formula = [](int64_t, int64_t, int64_t) { return LargestDifference<Accum<T>>(); };
+    return pairwise_fold(dev, formula, x, y, out);
+  }
   nativeops::pairwise_lp<T>(dev, x, y, out, p);
 }
 

@@ -89,6 +89,31 @@ def test_large_blocks_agree_with_the_reference(level: str, dtype: str, size) -> 
             np.testing.assert_allclose(mine, other, rtol=allowed, atol=8 * allowed)
 
 
+# Beyond these sizes p = 1 and 2 go by Σ min(x, y) and Σ xy where that loses nothing.
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [(130, 150, 40), (129, 133, 300)], ids=str)
+def test_small_distances_of_many_large_vectors_keep_their_digits(level, dtype, size) -> None:
+    n, m, d = size
+    unit = np.finfo(dtype).eps / 2
+    x, y = normal(n, d, dtype=dtype), normal(m, d, dtype=dtype)
+    some = y.copy()
+    some[7:107] = x[:100] * (1 + RANDOM.random((100, 1)) * 1e-3)
+    some[5] = x[9]
+    extreme = y.copy()
+    extreme[3, 2], extreme[4, 1], extreme[5] = np.nan, -np.inf, math.sqrt(np.finfo(dtype).max)
+    extreme[6], extreme[7] = np.finfo(dtype).max, -np.finfo(dtype).max
+    small = np.sqrt(np.finfo(dtype).smallest_normal)
+    for a, b in [(x, y), (x, some), (x + 1000, y + 1000), (x * small, y * small), (x, extreme)]:
+        a, b = a.astype(dtype), b.astype(dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            exact = pairwise_lp.reference(a.astype(np.longdouble), b.astype(np.longdouble), p=2.0)
+            exact = np.where(exact > np.finfo(dtype).max, np.inf, exact)
+        with selected(level):
+            found = pairwise_lp(a, b, p=2.0)
+        np.testing.assert_allclose(found, exact, rtol=(2 * math.sqrt(d) + 8) * unit, atol=0)
+
+
 @pytest.mark.parametrize("p", POWERS)
 def test_is_a_metric(p: float) -> None:
     x, y, z = normal(9, 5), normal(8, 5), normal(7, 5)

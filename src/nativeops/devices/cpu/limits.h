@@ -11,12 +11,25 @@ namespace nativeops::tuned {
 
 // The operations of one vector of the pairwise kernels, on sums `a` and `b`. On CPUs that multiply
 // and add in different units it matters which of the two adds up, so there are several mixes.
-enum class Mix { kDistanceAdd, kDistanceFma, kGradientFma, kGradientMixed };
+enum class Mix {
+  kSmallerAdd,
+  kSmallerFma,
+  kDistanceAdd,
+  kDistanceFma,
+  kGradientFma,
+  kGradientMixed
+};
 
 template <Mix kMix, int kIndex>
 [[gnu::always_inline]] inline void one_vector(simd::Vec<float> x, simd::Vec<float> g,
                                               simd::Vec<float>& a, simd::Vec<float>& b) {
   simd::keep(x);  // a new number each time, as far as the compiler knows
+  if constexpr (kMix == Mix::kSmallerAdd || kMix == Mix::kSmallerFma) {
+    const simd::Vec<float> least{x.raw < g.raw ? x.raw : g.raw};
+    a = kMix == Mix::kSmallerAdd ? a + least : simd::fma(least, g, a);
+    simd::keep(a);
+    return;
+  }
   const auto d = x - g;
   if constexpr (kMix == Mix::kDistanceAdd) {
     a = a + simd::abs(d);
@@ -39,8 +52,8 @@ template <Mix kMix, int kIndex>
 template <Mix kMix>
 double vectors_per_second(Device& dev) {
   // Independent chains, to hide the latency, as many as there are registers for.
-  constexpr bool kDistance = kMix == Mix::kDistanceAdd || kMix == Mix::kDistanceFma;
-  constexpr int kChains = NATIVEOPS_LEVEL >= 2 || kDistance ? 9 : 4;
+  constexpr bool kGradient = kMix == Mix::kGradientFma || kMix == Mix::kGradientMixed;
+  constexpr int kChains = NATIVEOPS_LEVEL >= 2 || !kGradient ? 9 : 4;
   constexpr int64_t kRounds = 20000;
   const int64_t tasks = int64_t{32} * dev.num_threads();
   const auto start = std::chrono::steady_clock::now();
@@ -58,9 +71,14 @@ double vectors_per_second(Device& dev) {
   return static_cast<double>(tasks * kRounds * kChains) / elapsed.count();
 }
 
-// Vector operations per second of all threads, by the best mix known: 3 operations a vector (the
-// distance: subtract, clear the sign, add) or 4 (its gradient: subtract, sign, add twice).
+// Vector operations per second of all threads, by the best mix known: 2 operations a vector (the
+// distance by way of the smaller number: choose it, add), 3 (the same by its formula: subtract,
+// clear the sign, add) or 4 (its gradient: subtract, sign, add twice).
 inline double vector_operations_per_second(Device& dev, int operations) {
+  if (operations == 2) {
+    return 2 * std::max(vectors_per_second<Mix::kSmallerAdd>(dev),
+                        vectors_per_second<Mix::kSmallerFma>(dev));
+  }
   if (operations == 3) {
     return 3 * std::max(vectors_per_second<Mix::kDistanceAdd>(dev),
                         vectors_per_second<Mix::kDistanceFma>(dev));

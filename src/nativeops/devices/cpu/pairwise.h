@@ -21,18 +21,24 @@ struct PairwiseBlock {
 };
 
 // What the kernel computes into: the result itself, or packed rows where that has another type or
-// layout. `more` says that earlier parts of the sum are there already, `stream` that nobody reads
-// them soon: they are written past the caches.
+// layout, from row i and column j of the block on. `more` says that earlier parts of the sum are
+// there already, `last` that no later ones follow, `stream` that nobody reads them soon: they are
+// written past the caches.
 template <class A>
 struct Sums {
   A* data;
-  int64_t width;
-  bool more, stream;
+  int64_t width, i, j;
+  bool more, last, stream;
+
+  Sums at(int64_t rows, int64_t cols) const {
+    return {data + rows * width + cols, width, i + rows, j + cols, more, last, stream};
+  }
 };
 
 // The block of kRows rows of x and kVecs vectors of y: x row by row, y by k.
 template <class Fold, int kRows, int kVecs, class A>
-void pairwise_kernel(Fold fold, const A* x, const A* y, int64_t depth, Sums<A> sums, int64_t cols) {
+void pairwise_kernel(const Fold& fold, const A* x, const A* y, int64_t depth, Sums<A> sums,
+                     int64_t cols) {
   using Block = PairwiseBlock<A>;
   constexpr int n = simd::kLanes<A>;
   simd::Vec<A> sum[kRows][kVecs];
@@ -44,37 +50,42 @@ void pairwise_kernel(Fold fold, const A* x, const A* y, int64_t depth, Sums<A> s
   each([&](int, int, auto& s) __attribute__((always_inline)) { s = simd::zero<A>(); });
   for (int64_t k = 0; k < depth; ++k, ++x, y += Block::kWidth) {
     each([&](int r, int v, auto& s) __attribute__((always_inline)) {
-      s = fold.add(s, simd::sub(simd::load(y + v * n), x + r * Block::kStripWidth));
+      s = fold.add(s, simd::load(y + v * n), x + r * Block::kStripWidth);
     });
   }
-  if (sums.stream) {
-    each([&](int r, int v, auto& s) __attribute__((always_inline)) {
-      simd::stream(sums.data + r * sums.width + v * n, s);
-    });
-    return;
+  // By way of memory: `finish` may call, and what lives in registers then would be kept in memory
+  // in the loop above as well.
+  alignas(64) A done[kRows][kVecs * n];
+  each([&](int r, int v, auto& s)
+           __attribute__((always_inline)) { simd::store(&done[r][v * n], s); });
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVecs; ++v) {
+      A* to = sums.data + r * sums.width + v * n;
+      const int64_t count = cols - v * n;
+      auto s = simd::load(&done[r][v * n]);
+      if (sums.more) s = fold.join(simd::load(to, count), s);
+      if (sums.last) s = fold.finish(s, sums.i + r, sums.j + v * n, count);
+      sums.stream ? simd::stream(to, s) : simd::store(to, s, count);
+    }
   }
-  each([&](int r, int v, auto& s) __attribute__((always_inline)) {
-    A* to = sums.data + r * sums.width + v * n;
-    const int64_t count = cols - v * n;
-    simd::store(to, sums.more ? fold.join(simd::load(to, count), s) : s, count);
-  });
 }
 
 // A strip of x against all panels of y, in heights 12, 4, 2, 1 as far as there are rows.
 template <class Fold, int kRows, class A>
-void pairwise_strip(Fold fold, const A* x, int64_t rows, const A* y, int64_t depth, Sums<A> sums,
-                    int64_t cols) {
+void pairwise_strip(const Fold& fold, const A* x, int64_t rows, const A* y, int64_t depth,
+                    Sums<A> sums, int64_t cols) {
   using Block = PairwiseBlock<A>;
   for (; rows >= kRows; rows -= kRows) {
     for (int64_t j = 0; j < cols; j += Block::kWidth) {
       const int64_t left = std::min(cols - j, Block::kWidth);
-      const Sums<A> at{sums.data + j, sums.width, sums.more, sums.stream && left == Block::kWidth};
+      Sums<A> at = sums.at(0, j);
+      at.stream = sums.stream && left == Block::kWidth;
       const auto kernel = left > simd::kLanes<A> ? pairwise_kernel<Fold, kRows, 2, A>
                                                  : pairwise_kernel<Fold, kRows, 1, A>;
       kernel(fold, x, y + j * depth, depth, at, left);
     }
     x += kRows * Block::kStripWidth;
-    sums.data += kRows * sums.width;
+    sums = sums.at(kRows, 0);
   }
   if constexpr (kRows > 1) {
     pairwise_strip<Fold, (kRows > 4 ? 4 : kRows / 2)>(fold, x, rows, y, depth, sums, cols);
@@ -109,8 +120,8 @@ struct SharedPanels {
 
 // One task: a block of the result, at column `col`. The sum over k goes in parts, added in order.
 template <class Fold, class A, class T>
-void pairwise_block(Device& dev, Fold fold, In<T, 2> x, In<T, 2> y, Out<T, 2> out, bool stream,
-                    SharedPanels<A> shared, int64_t col) {
+void pairwise_block(Device& dev, const Fold& fold, In<T, 2> x, In<T, 2> y, Out<T, 2> out,
+                    bool stream, SharedPanels<A> shared, int64_t col) {
   using Block = PairwiseBlock<A>;
   const int64_t rows = out.size(0), cols = out.size(1), depth = x.size(1);
   const int64_t padded = round_up(cols, Block::kWidth);
@@ -119,24 +130,23 @@ void pairwise_block(Device& dev, Fold fold, In<T, 2> x, In<T, 2> y, Out<T, 2> ou
   alignas(64) A strip[Block::kRows * Block::kStripWidth];
   Scratch<A, 4096> own(dev, shared ? 0 : padded * step);
   Scratch<A, 2048> packed(dev, direct ? 0 : rows * padded);
-  Sums<A> sums{packed.data(), padded, false, false};
+  Sums<A> sums{packed.data(), padded, 0, 0, false, false, false};
   if constexpr (std::is_same_v<A, T>) {
-    if (direct) sums = {out.data, out.stride(0), false, stream};
+    if (direct) sums.data = out.data, sums.width = out.stride(0), sums.stream = stream;
   }
   for (int64_t k = 0; k == 0 || k < depth; k += step) {
     const int64_t part_depth = std::min(depth - k, step);
     if (!shared) pack_panels(part(y, 0, cols, k, part_depth), own.data());
     const A* panels = shared ? shared.at(col, k, part_depth) : own.data();
-    sums.more = k > 0;
+    sums.more = k > 0, sums.last = k + part_depth == depth;
     for (int64_t i = 0; i < rows; i += Block::kRows) {
       const auto x_part = part(x, i, Block::kRows, k, part_depth);
       pack(x_part, strip, Block::kStripWidth);
-      const Sums<A> at{sums.data + i * sums.width, sums.width, sums.more, sums.stream};
-      pairwise_strip<Fold, Block::kRows>(fold, strip, x_part.size(0), panels, part_depth, at, cols);
+      pairwise_strip<Fold, Block::kRows>(fold, strip, x_part.size(0), panels, part_depth,
+                                         sums.at(i, 0), cols);
     }
   }
   if (stream) simd::settle();
-  fold.finish(x, y, sums, rows, cols);
   if (!direct) unpack(sums.data, sums.width, out);
 }
 
@@ -170,7 +180,7 @@ int64_t columns_to_vector(const View<T, 3>& out) {
 // By the sizes alone, so that the blocks are the same for any number of threads. About 8 columns of
 // blocks and 64 blocks, unless that makes them too small or too large.
 template <class A, class T>
-PairwiseCut cut_pairwise(const View<T, 3>& out, bool final_sums) {
+PairwiseCut cut_pairwise(const View<T, 3>& out, bool at_once) {
   using Block = PairwiseBlock<A>;
   const int64_t n_batch = out.size(0), n = out.size(1), m = out.size(2);
   PairwiseCut cut{0, 0, 0, false};
@@ -180,17 +190,18 @@ PairwiseCut cut_pairwise(const View<T, 3>& out, bool final_sums) {
   cut.rows = std::clamp<int64_t>(n_batch * n * ceil_div(m, cut.cols) / 64, 96, most);
   cut.rows = round_up(cut.rows, Block::kRows);
   const bool large = out.count() > kStreamBytes / static_cast<int64_t>(sizeof(T));
-  const int64_t first = large && !packed && final_sums ? columns_to_vector(out) : -1;
+  const int64_t first = large && !packed && at_once ? columns_to_vector(out) : -1;
   if (first >= 0) cut.stream = true, cut.first = first;
   return cut;
 }
 
-template <class Fold, class T>
-void pairwise_fold(Device& dev, Fold fold, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
+// `fold_of(b, i, j)` is the formula of the block that starts there.
+template <class FoldOf, class T>
+void pairwise_fold(Device& dev, FoldOf fold_of, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   using A = Accum<T>;
   const int64_t n_batch = out.size(0), n = out.size(1), m = out.size(2), depth = x.size(2);
   const int64_t step = depth_step<A>(depth);
-  const auto cut = cut_pairwise<A>(out, Fold::kFinal && depth <= step);
+  const auto cut = cut_pairwise<A>(out, depth <= step);
   const int64_t down = ceil_div(n, cut.rows), across = cut.across(m);
   const int64_t steps = n_batch * n * ceil_div(m, simd::kLanes<A>) * depth;
   // Where each part of y meets several blocks of x it is packed once, if it fits into the caches.
@@ -212,9 +223,10 @@ void pairwise_fold(Device& dev, Fold fold, In<T, 3> x, In<T, 3> y, Out<T, 3> out
     const int64_t b = task / (down * across), c = task % across;
     const int64_t i = task / across % down * cut.rows, j = cut.start(c), cols = cut.width(c);
     const A* shared = share ? panels.data() + b * depth * padded : nullptr;
-    pairwise_block<Fold, A>(
-        dev, fold, part(at(x, b), i, cut.rows, 0, depth), part(at(y, b), j, cols, 0, depth),
-        part(at(out, b), i, cut.rows, j, cols), cut.stream, SharedPanels<A>{shared, padded}, j);
+    pairwise_block<decltype(fold_of(b, i, j)), A>(
+        dev, fold_of(b, i, j), part(at(x, b), i, cut.rows, 0, depth),
+        part(at(y, b), j, cols, 0, depth), part(at(out, b), i, cut.rows, j, cols), cut.stream,
+        SharedPanels<A>{shared, padded}, j);
   });
 }
 
