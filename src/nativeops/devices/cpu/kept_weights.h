@@ -51,35 +51,6 @@ class Fingerprint {
   }
 
  private:
-  struct Part {
-    Words sum[2] = {};
-
-    void add(const char* row, int64_t bytes) {
-      const Keys& keys = Keys::of_process();
-      for (int64_t first = 0; first < bytes; first += kBlock * kBytes) {
-        Words block[2] = {};
-        for (int64_t v = 0; v < kBlock && first + v * kBytes < bytes; ++v) {
-          const int64_t left = bytes - first - v * kBytes;
-          Halves x = {};
-          std::memcpy(&x, row + first + v * kBytes, left < kBytes ? left : kBytes);
-          for (int k = 0; k < 2; ++k) block[k] += product(x + keys.key[k][v]);
-        }
-        for (int k = 0; k < 2; ++k) sum[k] = (sum[k] + block[k]) * uint64_t{0x9e3779b97f4a7c15};
-      }
-    }
-    // The low half of each word times the high half.
-    static Words product(Halves x) {
-      const auto words = reinterpret_cast<Words>(x);
-#if NATIVEOPS_LEVEL >= 2
-      // With a mask of all lanes: for GCC 12 the form without one reads what was never set.
-      return reinterpret_cast<Words>(_mm512_maskz_mul_epu32(
-          0xff, reinterpret_cast<__m512i>(words), reinterpret_cast<__m512i>(words >> 32)));
-#else
-      return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(words),
-                                                      reinterpret_cast<__m256i>(words >> 32)));
-#endif
-    }
-  };
   struct Keys {
     Halves key[2][kBlock];
 
@@ -97,6 +68,43 @@ class Fingerprint {
     }
   };
 
+  struct Part {
+    Words sum[2] = {};
+
+    void add(const char* row, int64_t bytes) {
+      const Keys& keys = Keys::of_process();
+      constexpr int64_t kWhole = int64_t{kBlock} * kBytes;
+      for (; bytes >= kWhole; row += kWhole, bytes -= kWhole) add_block(keys, row, kBlock, 0);
+      if (bytes > 0) add_block(keys, row, bytes / kBytes, bytes % kBytes);
+    }
+    // So many whole vectors and so many bytes more.
+    void add_block(const Keys& keys, const char* from, int64_t vectors, int64_t more) {
+      Words block[2] = {};
+      Halves x = {};
+      for (int64_t v = 0; v < vectors; ++v) {
+        std::memcpy(&x, from + v * kBytes, kBytes);
+        for (int k = 0; k < 2; ++k) block[k] += product(x + keys.key[k][v]);
+      }
+      if (more > 0) {
+        x = Halves{};
+        std::memcpy(&x, from + vectors * kBytes, static_cast<size_t>(more));
+        for (int k = 0; k < 2; ++k) block[k] += product(x + keys.key[k][vectors]);
+      }
+      for (int k = 0; k < 2; ++k) sum[k] = (sum[k] + block[k]) * uint64_t{0x9e3779b97f4a7c15};
+    }
+    // The low half of each word times the high half.
+    static Words product(Halves x) {
+      const auto words = reinterpret_cast<Words>(x);
+#if NATIVEOPS_LEVEL >= 2
+      // With a mask of all lanes: for GCC 12 the form without one reads what was never set.
+      return reinterpret_cast<Words>(_mm512_maskz_mul_epu32(
+          0xff, reinterpret_cast<__m512i>(words), reinterpret_cast<__m512i>(words >> 32)));
+#else
+      return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(words),
+                                                      reinterpret_cast<__m256i>(words >> 32)));
+#endif
+    }
+  };
   std::vector<Part> parts_;
 };
 
