@@ -196,6 +196,20 @@ def test_extreme_numbers_stay_with_their_pairs_among_many(level: str, dtype: str
 
 
 @pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("offset", [0, 1])
+def test_results_written_past_the_caches_are_right(level: str, offset: int) -> None:
+    x, y = normal(5800, 24, dtype="float32"), normal(5801, 24, dtype="float32")
+    y[9::500] = x[:12] * np.float32(1.01)  # summed up by themselves
+    memory = np.empty(5800 * 5824 + 16, np.float32)  # more than 128 MB
+    out = memory[offset : offset + 5800 * 5824].reshape(5800, 5824)[:, :5801]
+    with selected(level):
+        pairwise_l1(x, y, out=out)
+    for i in [*range(0, 5800, 97), *range(12), 5799]:
+        exact = np.abs(x[i].astype(np.float64) - y).sum(-1)
+        np.testing.assert_allclose(out[i], exact, rtol=2e-6)
+
+
+@pytest.mark.parametrize("level", levels())
 def test_places_in_memory_and_the_order_of_arguments_change_nothing(level: str) -> None:
     x, y = normal(2, 150, 300, dtype="float32"), normal(2, 170, 300, dtype="float32")
     with selected(level):

@@ -104,8 +104,8 @@ def test_small_distances_of_many_large_vectors_keep_their_digits(level, dtype, s
     extreme[3, 2], extreme[4, 1], extreme[5] = np.nan, -np.inf, math.sqrt(np.finfo(dtype).max)
     extreme[6], extreme[7] = np.finfo(dtype).max, -np.finfo(dtype).max
     small = np.sqrt(np.finfo(dtype).smallest_normal)
-    for a, b in [(x, y), (x, some), (x + 1000, y + 1000), (x * small, y * small), (x, extreme)]:
-        a, b = a.astype(dtype), b.astype(dtype)
+    cases = [(x, y), (x, some), (x + 1000, y + 1000), (x * small, y * small), (x, extreme)]
+    for a, b in ((wide_x.astype(dtype), wide_y.astype(dtype)) for wide_x, wide_y in cases):
         with np.errstate(over="ignore", invalid="ignore"):
             exact = pairwise_lp.reference(a.astype(np.longdouble), b.astype(np.longdouble), p=2.0)
             exact = np.where(exact > np.finfo(dtype).max, np.inf, exact)

@@ -103,15 +103,15 @@ RowSums<Accum<T>> sums_of_rows(Device& dev, In<T, 3> x, Accum<T>* to) {
   return {to, to + rows};
 }
 
-// Whether nearly all of some pairs, spread over all, are well apart. The pairs are the same if x
-// and y change their places.
+// Whether nearly all of some pairs, spread over all and some rows apart, some many, are well apart.
+// The pairs are the same if x and y change their places.
 template <class Formula, class T>
 bool most_are_well_apart(In<T, 3> x, In<T, 3> y) {
   constexpr int64_t kPairs = 64, kFew = 2;
   int64_t close = 0;
   for (int64_t s = 0; s < kPairs; ++s) {
-    const int64_t b = s * x.size(0) / kPairs, i = s * x.size(1) / kPairs;
-    const int64_t j = (s + kPairs / 2) % kPairs * y.size(1) / kPairs;
+    const int64_t other = kPairs - 1 - s, b = std::min(s, other) * x.size(0) / (kPairs / 2);
+    const int64_t i = s * x.size(1) / kPairs, j = other * y.size(1) / kPairs;
     close += !sum_of_pair<Formula>(at(at(x, b), i), at(at(y, b), j)).well_apart();
   }
   return close <= kFew;
