@@ -20,8 +20,9 @@ def pairwise_l1(x: Float[Array, "*b n d"], y: Float[Array, "*b m d"]) -> Float[A
 
     NaN: a NaN in a vector makes all distances from it NaN, and no others.
     Gradient: for ``x`` and ``y``, in one pass; ``sign(0) = 0`` where two numbers are equal.
-    Accuracy: each distance within about 2·√d + 8 units of its own last place, also the distance of
-        close vectors of large numbers. Its last digits may depend on what else is in the call.
+    Accuracy: in float32 and float64 each distance within about 8·√d + 8 units of its own last
+        place unless its numbers are all alike, also that of close vectors of large numbers; float16
+        and bfloat16 are rounded once. The last digits may depend on what else is in the call.
     Cost: O(n·m·d) time; no memory beyond the result, at most 32 MB of workspace.
     Same as: ``scipy.spatial.distance.cdist(x, y, "cityblock")``, ``torch.cdist(x, y, p=1)``.
     Source: the definition; see Deza & Deza, Encyclopedia of Distances (2009), section 5.1.

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from nativeops import pairwise_l1
+from nativeops import pairwise_l1, pairwise_lp
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
-from nativeops.testing.aspects import levels, selected
+from nativeops.testing.aspects import levels, num_threads, selected
 
 RANDOM = np.random.default_rng(7)
 # Around the blocks of rows and columns that kernels keep in registers, and their rests.
@@ -146,7 +146,7 @@ def test_infinity_is_infinitely_far() -> None:
 
 # So many rows of so many numbers are summed up by way of the smaller of two numbers, where that
 # loses nothing: Σ|x - y| = Σx + Σy - 2 Σmin(x, y). All cases below are beyond these sizes.
-MANY = [(1, 130, 150, 40), (2, 129, 133, 300), (1, 200, 131, 24)]
+MANY = [(1, 130, 150, 40), (2, 129, 133, 300), (1, 200, 131, 24), (1, 128, 140, 256)]
 UNIT = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11}
 
 
@@ -155,7 +155,7 @@ def check_close(x: np.ndarray, y: np.ndarray, dtype: str) -> None:
     exact = pairwise_l1.reference(x.astype(np.longdouble), y.astype(np.longdouble))
     error = np.abs(pairwise_l1(x, y) - exact)
     # Sums of float16 are kept in float32: only their last rounding counts.
-    terms = 1.01 if dtype == "float16" else 2 * np.sqrt(x.shape[-1]) + 8
+    terms = 1.01 if dtype == "float16" else 8 * np.sqrt(x.shape[-1]) + 8
     assert (error <= terms * UNIT[dtype] * exact).all(), (error / exact).max() / UNIT[dtype]
 
 
@@ -168,7 +168,10 @@ def test_small_distances_of_large_numbers_keep_their_digits(level: str, dtype: s
     close = (x[:, :100] * (1 + RANDOM.random((b, 100, 1)) * 0.01)).astype(dtype)
     with selected(level):
         check_close(x, y, dtype)
-        check_close(x + 100, y + 100, dtype)  # all pairs: nothing is left to cancel
+        for sign in (1, -1):  # around an eighth of the sizes, with few pairs beyond it
+            check_close(sign * (x + 3), sign * (y + 3), dtype)
+            check_close(sign * (x + 3.6), sign * (y + 3.6), dtype)
+        check_close(x + 100, y + 100, dtype)  # all pairs: nothing is left
         y[:, 7:107] = close
         check_close(x, y, dtype)  # some pairs
         check_close(x, np.abs(y), dtype)
@@ -185,7 +188,8 @@ def test_extreme_numbers_stay_with_their_pairs_among_many(level: str, dtype: str
     x, y = normal(140, 40, dtype=dtype), normal(150, 40, dtype=dtype)
     largest = np.finfo(dtype).max
     x[3, 7], x[4, 1], x[5, 2], x[6], x[8] = np.nan, np.inf, -np.inf, largest, 1e-40
-    y[30, 39], y[31, 1], y[32], y[33] = np.nan, np.inf, largest, -largest
+    y[30, 39], y[31, 1], y[32], y[33], y[34] = np.nan, np.inf, largest, -largest, 1e-40
+    x[9, 3], y[35, 3], y[36, 4] = largest * 0.7, largest * 0.6, -largest * 0.4
     with np.errstate(over="ignore", invalid="ignore"):
         expected = pairwise_l1.reference(x, y)
     with selected(level):
@@ -197,15 +201,16 @@ def test_extreme_numbers_stay_with_their_pairs_among_many(level: str, dtype: str
 
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("offset", [0, 1])
-def test_results_written_past_the_caches_are_right(level: str, offset: int) -> None:
+@pytest.mark.parametrize("p", [1, 2])
+def test_results_written_past_the_caches_are_right(level: str, offset: int, p: int) -> None:
     x, y = normal(5800, 24, dtype="float32"), normal(5801, 24, dtype="float32")
     y[9::500] = x[:12] * np.float32(1.01)  # summed up by themselves
     memory = np.empty(5800 * 5824 + 16, np.float32)  # more than 128 MB
     out = memory[offset : offset + 5800 * 5824].reshape(5800, 5824)[:, :5801]
     with selected(level):
-        pairwise_l1(x, y, out=out)
+        pairwise_lp(x, y, p=p, out=out)
     for i in [*range(0, 5800, 97), *range(12), 5799]:
-        exact = np.abs(x[i].astype(np.float64) - y).sum(-1)
+        exact = np.linalg.norm(x[i].astype(np.float64) - y, p, axis=-1)
         np.testing.assert_allclose(out[i], exact, rtol=2e-6)
 
 
@@ -217,8 +222,40 @@ def test_places_in_memory_and_the_order_of_arguments_change_nothing(level: str) 
         assert np.array_equal(pairwise_l1(y, x), expected.swapaxes(1, 2))
         turned = np.asfortranarray(x), np.repeat(y, 2, -1)[..., ::2]
         assert np.array_equal(pairwise_l1(*turned), expected)
+        back = x[..., ::-1].copy()[..., ::-1], y[:, ::-1].copy()[:, ::-1]
+        assert np.array_equal(pairwise_l1(*back), expected)
+        one = np.broadcast_to(x[:1], x.shape)
+        assert np.array_equal(pairwise_l1(one, y), pairwise_l1(one.copy(), y))
+        same = np.broadcast_to(x[..., :1], (2, 150, 43))  # no step along the last axis
+        assert np.array_equal(pairwise_l1(same, y[..., :43]), pairwise_l1(same.copy(), y[..., :43]))
         out = np.empty((2, 170, 150), np.float32).swapaxes(1, 2)
         assert np.array_equal(pairwise_l1(x, y, out=out), expected)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_any_number_of_threads_gives_the_same_bits_of_many_rows(level: str, dtype: str) -> None:
+    kind = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+    x, y = normal(2, 300, 70).astype(kind), normal(2, 333, 70).astype(kind)
+    y[:, ::9] = x[:, :37] * kind(1.01) if dtype == "bfloat16" else x[:, :37] * np.float16(1.01)
+    with selected(level):
+        with num_threads(1):
+            expected = pairwise_l1(x, y)
+        for threads in (2, 3, 5):
+            with num_threads(threads):
+                assert np.array_equal(pairwise_l1(x, y), expected), threads
+    if dtype == "bfloat16":
+        exact = pairwise_l1.reference(x.astype(np.float64), y.astype(np.float64))
+        np.testing.assert_allclose(expected.astype(np.float64), exact, rtol=2.0**-8 * 1.01)
+
+
+@pytest.mark.parametrize("level", [level for level in levels() if level != "portable"])
+def test_long_sums_of_like_numbers_do_not_drift(level: str) -> None:
+    d = 160_000
+    x, y = np.full((128, d), 0.1, np.float32), np.full((128, d), 9 / 64, np.float32)
+    exact = d * (9 / 64 - x[0, 0].astype(np.float64))
+    with selected(level):
+        np.testing.assert_allclose(pairwise_l1(x, y), exact, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("n", "m", "d"), [(0, 4, 3), (4, 0, 3), (4, 3, 0), (0, 0, 0)])

@@ -27,8 +27,7 @@ def pairwise_lp(
     NaN: a NaN in a vector makes all distances from it NaN, and no others.
     Gradient: for ``x`` and ``y``; 0 where two vectors are equal. For ``p = inf`` it is shared
         equally among the numbers that attain the maximum.
-    Accuracy: for p = 1 and 2 each distance within about 2·√d + 8 units of its own last place, also
-        the distance of close vectors of large numbers.
+    Accuracy: for p = 1 and 2 as that of `pairwise_l1`.
     Cost: O(n·m·d) time; no memory beyond the result, at most 32 MB of workspace.
     Same as: ``scipy.spatial.distance.cdist(x, y, "minkowski", p=p)``, ``torch.cdist(x, y, p=p)``;
         without overflow where only a power of a difference would overflow.

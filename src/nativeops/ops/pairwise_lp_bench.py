@@ -15,7 +15,6 @@ from nativeops.ops.pairwise_l1_bench import with_d_out
 
 SIZES = [{"n": 1000, "m": 1000, "d": 128}, {"n": 4096, "m": 4096, "d": 256}]
 
-# Instructions per element, where the power needs no logarithm.
 # Operations for each pair of numbers, and what bounds them.
 LIMITS = {
     2.0: (2, product_limit("float32")),  # xy, add: as a product of matrices

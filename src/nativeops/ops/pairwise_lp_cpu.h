@@ -33,13 +33,20 @@ A rescaled_norm(In<T, 1> x, In<T, 1> y) {
   return std::sqrt(sum) / first / second;
 }
 
+// The least sum of d squares of which none that counts was lost.
+template <class A>
+A least_sum(int64_t d) {
+  using Limits = std::numeric_limits<A>;
+  return Limits::min() / Limits::epsilon() * static_cast<A>(d);
+}
+
 // s + d^2, and the root of it all. A sum so large or so small that squares may have been lost is
 // formed again with care.
 template <class T>
 struct SquareSum {
   using A = Accum<T>;
   using V = simd::Vec<A>;
-  using Limits = std::numeric_limits<A>;
+  static constexpr A kMost = std::numeric_limits<A>::max();
   In<T, 2> x, y;
 
   V add(V sum, V y, const A* x) const {
@@ -48,15 +55,15 @@ struct SquareSum {
   }
   V join(V sum, V more) const { return sum + more; }
   V finish(V sum, int64_t i, int64_t j, int64_t count) const {
-    const A low = Limits::min() / Limits::epsilon() * static_cast<A>(x.size(1));
-    if (simd::all_within(sum, low, Limits::max())) return simd::sqrt(sum);
-    return with_care(sum, low, i, j, count);
+    if (simd::all_within(sum, least_sum<A>(x.size(1)), kMost)) return simd::sqrt(sum);
+    return with_care(sum, i, j, count);
   }
-  [[gnu::noinline]] V with_care(V sum, A low, int64_t i, int64_t j, int64_t count) const {
+  [[gnu::noinline]] V with_care(V sum, int64_t i, int64_t j, int64_t count) const {
+    const A low = least_sum<A>(x.size(1));
     alignas(64) A lane[simd::kLanes<A>];
     simd::store(lane, simd::sqrt(sum));
     for (int64_t l = 0; l < std::min<int64_t>(count, simd::kLanes<A>); ++l) {
-      if (sum.raw[l] >= low && sum.raw[l] <= Limits::max()) continue;
+      if (sum.raw[l] >= low && sum.raw[l] <= kMost) continue;
       lane[l] = rescaled_norm<A>(at(x, i), at(y, j + l));
     }
     return simd::load(lane);
@@ -74,7 +81,9 @@ struct ProductSum {
   static V finish(V sum) { return simd::sqrt(sum); }
   template <class T>
   static A by_itself(In<T, 1> x, In<T, 1> y) {
-    return rescaled_norm<A>(x, y);
+    const A sum = sum_of_pair<ProductSum>(x, y).distance;
+    const bool lost = !(sum >= least_sum<A>(x.size(0)) && sum <= std::numeric_limits<A>::max());
+    return lost ? rescaled_norm<A>(x, y) : std::sqrt(sum);
   }
 };
 

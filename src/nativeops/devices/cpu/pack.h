@@ -87,7 +87,9 @@ template <class T, int N>
 simd::Vec<Accum<T>> load_along(const View<const T, N>& row, const T* from, int64_t count) {
   constexpr int n = simd::kLanes<Accum<T>>;
   if (row.stride(N - 1) == 1) return simd::load(from, count);
-  if (row.stride(N - 1) == 0) return simd::broadcast(Accum<T>(*from));  // the gradient of a sum
+  if (row.stride(N - 1) == 0 && count >= n) {
+    return simd::broadcast(Accum<T>(*from));  // the gradient of a sum
+  }
   alignas(64) Accum<T> lane[n] = {};
   for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) {
     lane[i] = Accum<T>(from[i * row.stride(N - 1)]);

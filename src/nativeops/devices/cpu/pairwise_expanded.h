@@ -4,7 +4,9 @@
 // the distance is small beside the numbers, too much would cancel, and where they are not finite,
 // nothing would be left: those pairs are summed up by themselves, by d.
 #pragma once
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "nativeops/devices/cpu/pairwise.h"
 #include "nativeops/devices/cpu/softmax.h"
@@ -19,7 +21,23 @@ struct RowSums {
   RowSums from(int64_t row) const { return {own + row, size + row}; }
 };
 
-// Between these no digit of a sum was lost that counts: at most three bits are cancelled.
+// Two sums along k: of a few numbers each, then of those. A long sum of like numbers would err to
+// one side in each step.
+template <class A, class Add>
+std::pair<A, A> two_sums(int64_t depth, Add add) {
+  constexpr int64_t kPart = 64 * simd::kLanes<A>;
+  auto first = simd::zero<A>(), second = first;
+  for (int64_t start = 0; start < depth; start += kPart) {
+    auto a = simd::zero<A>(), b = a;
+    const int64_t end = std::min(start + kPart, depth);
+    for (int64_t k = start; k < end; k += simd::kLanes<A>) add(k, depth - k, a, b);
+    first = first + a, second = second + b;
+  }
+  return {simd::sum_of_lanes(first), simd::sum_of_lanes(second)};
+}
+
+// Between these no digit of a sum was lost that counts: what cancels is at most nine times the
+// distance, about three bits.
 template <class A>
 struct WellApart {
   static constexpr A kLeast = A(1) / 8;
@@ -39,14 +57,14 @@ struct PairSum {
 };
 template <class Formula, class T>
 [[gnu::noinline]] PairSum<Accum<T>> sum_of_pair(In<T, 1> x, In<T, 1> y) {
-  using A = Accum<T>;
-  auto distance = simd::zero<A>(), size = distance;
-  for (int64_t k = 0; k < x.size(0); k += simd::kLanes<A>) {
-    const auto a = load_along(x, &x(k), x.size(0) - k), b = load_along(y, &y(k), x.size(0) - k);
-    distance = distance + Formula::distance(a, b);
-    size = size + (simd::abs(Formula::own(a)) + simd::abs(Formula::own(b)));
-  }
-  return {simd::sum_of_lanes(distance), simd::sum_of_lanes(size)};
+  using V = simd::Vec<Accum<T>>;
+  const auto [distance, size] =
+      two_sums<Accum<T>>(x.size(0), [&](int64_t k, int64_t count, V& sum, V& sizes) {
+        const V a = load_along(x, &x(k), count), b = load_along(y, &y(k), count);
+        sum = sum + Formula::distance(a, b);
+        sizes = sizes + (simd::abs(Formula::own(a)) + simd::abs(Formula::own(b)));
+      });
+  return {distance, size};
 }
 
 template <class Formula, class T>
@@ -92,27 +110,33 @@ RowSums<Accum<T>> sums_of_rows(Device& dev, In<T, 3> x, Accum<T>* to) {
   parallel_if_large(dev, tasks, steps, [&](int64_t task) {
     for (int64_t r = task * kAtOnce; r < std::min(rows, (task + 1) * kAtOnce); ++r) {
       const In<T, 1> row = at(at(x, r / n), r % n);
-      auto own = simd::zero<A>(), size = own;
-      for (int64_t k = 0; k < d; k += simd::kLanes<A>) {
-        const auto a = Formula::own(load_along(row, &row(k), d - k));
-        own = own + a, size = size + simd::abs(a);
-      }
-      to[r] = simd::sum_of_lanes(own), to[rows + r] = simd::sum_of_lanes(size);
+      const auto [own, size] =
+          two_sums<A>(d, [&](int64_t k, int64_t count, auto& sum, auto& sizes) {
+            const auto a = Formula::own(load_along(row, &row(k), count));
+            sum = sum + a, sizes = sizes + simd::abs(a);
+          });
+      to[r] = own, to[rows + r] = size;
     }
   });
   return {to, to + rows};
 }
 
-// Whether nearly all of some pairs, spread over all and some rows apart, some many, are well apart.
-// The pairs are the same if x and y change their places.
+// Whether nearly all of some pairs are well apart: pairs of random places, each of both sets, so
+// that it is the same if x and y change their places.
 template <class Formula, class T>
 bool most_are_well_apart(In<T, 3> x, In<T, 3> y) {
-  constexpr int64_t kPairs = 64, kFew = 2;
+  constexpr int64_t kPairs = 32, kPlaces = 64, kFew = 2;
   int64_t close = 0;
+  uint32_t random = 1;
   for (int64_t s = 0; s < kPairs; ++s) {
-    const int64_t other = kPairs - 1 - s, b = std::min(s, other) * x.size(0) / (kPairs / 2);
-    const int64_t i = s * x.size(1) / kPairs, j = other * y.size(1) / kPairs;
-    close += !sum_of_pair<Formula>(at(at(x, b), i), at(at(y, b), j)).well_apart();
+    random = random * 1664525 + 1013904223;  // Numerical Recipes' generator; its high bits
+    const int64_t p = random >> 26, other = random >> 20 & 63, q = other == p ? p ^ 1 : other;
+    const auto x_b = at(x, s * x.size(0) / kPairs), y_b = at(y, s * y.size(0) / kPairs);
+    const auto is_close = [&](int64_t i, int64_t j) {
+      const In<T, 1> row = at(x_b, i * x.size(1) / kPlaces);
+      return !sum_of_pair<Formula>(row, at(y_b, j * y.size(1) / kPlaces)).well_apart();
+    };
+    close += is_close(p, q) + is_close(q, p);
   }
   return close <= kFew;
 }
@@ -121,7 +145,7 @@ bool most_are_well_apart(In<T, 3> x, In<T, 3> y) {
 template <class Formula, class T>
 bool pairwise_expanded(Device& dev, Formula formula, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   using A = Accum<T>;
-  constexpr int64_t kRows = 128, kDepth = 24, kSums = (int64_t{8} << 20) / sizeof(A);
+  constexpr int64_t kRows = 128, kDepth = 24, kSums = (int64_t{4} << 20) / sizeof(A);
   const int64_t n_batch = out.size(0), n = out.size(1), m = out.size(2), d = x.size(2);
   const int64_t sums = 2 * n_batch * (n + m);
   if (std::min(n, m) < kRows || d < kDepth || sums > kSums) return false;

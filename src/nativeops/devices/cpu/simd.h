@@ -134,10 +134,10 @@ inline Vec<double> sign(Vec<double> a) {
   return {_mm512_fixupimm_pd(a.raw, a.raw, _mm512_set1_epi64(kSignOfClass), 0)};
 }
 
-// The same with one number for every lane: a - *b, min(a, *b), a·*b, a·*b + c, c - a·*b. Of NaN the
-// smaller is either. An instruction that
-// spreads a number as it loads it is free, but left alone the compiler loads the number into a
-// register once, and on Zen4 that takes a vector unit (1.3 times the time of a loop, 2026-11).
+// The same with one number for every lane: a - *b, min(a, *b), a·*b, a·*b + c, c - a·*b. An
+// instruction that spreads a number as it loads it is free, but left alone the compiler loads the
+// number into a register once, and on Zen4 that takes a vector unit (1.3 times the time of a loop,
+// 2026-11). The smaller of a number and NaN is any of the two.
 template <class T>
 Vec<T> sub(Vec<T> a, const T* b) {
   if constexpr (sizeof(T) == 4) {
