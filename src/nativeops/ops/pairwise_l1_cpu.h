@@ -14,6 +14,7 @@ struct AbsoluteSum {
   V one = simd::broadcast(A(1));
   AbsoluteSum() { simd::keep(one); }  // a known factor of one would be made an addition again
 
+  V start(int64_t, int64_t, int64_t) const { return simd::zero<A>(); }
   V add(V sum, V y, const A* x) const { return simd::fma(simd::abs(simd::sub(y, x)), one, sum); }
   V join(V sum, V more) const { return sum + more; }
   V finish(V sum, int64_t, int64_t, int64_t) const { return sum; }

@@ -49,6 +49,7 @@ struct SquareSum {
   static constexpr A kMost = std::numeric_limits<A>::max();
   In<T, 2> x, y;
 
+  V start(int64_t, int64_t, int64_t) const { return simd::zero<A>(); }
   V add(V sum, V y, const A* x) const {
     const V difference = simd::sub(y, x);
     return simd::fma(difference, difference, sum);
@@ -92,6 +93,7 @@ template <class A>
 struct LargestDifference {
   using V = simd::Vec<A>;
 
+  V start(int64_t, int64_t, int64_t) const { return simd::zero<A>(); }
   V add(V largest, V y, const A* x) const {
     return simd::max_unsigned(largest, simd::abs(simd::sub(y, x)));
   }

@@ -47,7 +47,9 @@ void pairwise_kernel(const Fold& fold, const A* x, const A* y, int64_t depth, Su
       simd::unroll<kVecs>([&](auto v) __attribute__((always_inline)) { body(r, v, sum[r][v]); });
     });
   };
-  each([&](int, int, auto& s) __attribute__((always_inline)) { s = simd::zero<A>(); });
+  each([&](int r, int v, auto& s) __attribute__((always_inline)) {
+    s = sums.more ? simd::zero<A>() : fold.start(sums.i + r, sums.j + v * n, cols - v * n);
+  });
   for (int64_t k = 0; k < depth; ++k, ++x, y += Block::kWidth) {
     each([&](int r, int v, auto& s) __attribute__((always_inline)) {
       s = fold.add(s, simd::load(y + v * n), x + r * Block::kStripWidth);

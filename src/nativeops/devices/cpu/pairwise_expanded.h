@@ -74,14 +74,22 @@ struct Expanded {
   Formula formula;
   In<T, 2> x, y;
   RowSums<A> of_x, of_y;
+  // A sum of one part starts at minus a quarter of what both rows sum up to: halfway it is near
+  // zero, and its roundings are half of those of a sum from zero on. Parts are short enough.
+  A first = depth_step<A>(x.size(1)) == x.size(1) ? A(-0.25) : A(0);
 
+  V start(int64_t i, int64_t j, int64_t count) const {
+    return own(i, j, count) * simd::broadcast(first);
+  }
+  V own(int64_t i, int64_t j, int64_t count) const {
+    return simd::load(of_y.own + j, count) + simd::broadcast_from(of_x.own + i);
+  }
   V add(V sum, V y, const A* x) const { return formula.add_shared(sum, y, x); }
   V join(V sum, V more) const { return sum + more; }
   V finish(V shared, int64_t i, int64_t j, int64_t count) const {
     using Limit = WellApart<A>;
-    const V own = simd::load(of_y.own + j, count) + simd::broadcast_from(of_x.own + i);
     const V size = simd::load(of_y.size + j, count) + simd::broadcast_from(of_x.size + i);
-    const V distance = own - (shared + shared);
+    const V distance = own(i, j, count) * simd::broadcast(1 + 2 * first) - (shared + shared);
     const uint32_t all = (uint64_t{1} << std::min<int64_t>(count, simd::kLanes<A>)) - 1;
     const uint32_t well = simd::at_least(distance, size * simd::broadcast(Limit::kLeast)) &
                           simd::at_least(simd::broadcast(Limit::kMost), size) &
