@@ -3,6 +3,9 @@
 #pragma once
 #include "nativeops/devices/cpu/pairwise_expanded.h"
 #include "nativeops/devices/cpu/pairwise_grad.h"
+#if NATIVEOPS_LEVEL >= 2
+#include "nativeops/devices/cpu/sign_sums.h"
+#endif
 
 namespace nativeops::tuned {
 
@@ -65,15 +68,73 @@ struct SignTerm {
   }
 };
 
+template <class T>
+void pairwise_l1_grad_by_signs(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, Out<T, 3> d_x,
+                               Out<T, 3> d_y) {
+  if constexpr (NATIVEOPS_LEVEL >= 2) {
+    if (simd::adds_apart()) return pairwise_grad(dev, SignTerm<true>(), x, y, d_out, d_x, d_y);
+  }
+  pairwise_grad(dev, SignTerm<false>(), x, y, d_out, d_x, d_y);
+}
+
+#if NATIVEOPS_LEVEL >= 2
+// A batch of one matrix.
+template <class T>
+View<T, 3> one(View<T, 2> matrix) {
+  return {
+      matrix.data, {1, matrix.size(0), matrix.size(1)}, {0, matrix.stride(0), matrix.stride(1)}};
+}
+
+template <bool kX, bool kY>
+void pairwise_l1_grad_by_ranks(Device& dev, In<float, 3> x, In<float, 3> y, In<float, 3> d_out,
+                               Out<float, 3> d_x, Out<float, 3> d_y, const SignPlan& plan) {
+  auto memory = dev.workspace<float>(plan.numbers(kY));
+  for (int64_t b = 0; b < x.size(0); ++b) {
+    for (int64_t k = 0; k < x.size(2); k += plan.width) {
+      const auto columns = [&](auto of) { return part(at(of, b), 0, of.size(1), k, plan.width); };
+      const auto slice_d_x = kX ? columns(d_x) : Out<float, 2>{};
+      const auto slice_d_y = kY ? columns(d_y) : Out<float, 2>{};
+      if (sign_sums<kX, kY>(dev, plan, columns(x), columns(y), at(d_out, b), slice_d_x, slice_d_y,
+                            memory.data())) {
+        continue;
+      }
+      pairwise_l1_grad_by_signs(dev, one(columns(x)), one(columns(y)), one(at(d_out, b)),
+                                one(slice_d_x), one(slice_d_y));
+    }
+  }
+}
+
+// The gradients by ranks, if that pays. Else false.
+inline bool pairwise_l1_grad_by_ranks(Device& dev, In<float, 3> x, In<float, 3> y,
+                                      In<float, 3> d_out, Out<float, 3> d_x, Out<float, 3> d_y) {
+  // The formula is symmetric: the longer of both is divided among threads.
+  if (y.size(1) > x.size(1)) std::swap(x, y), std::swap(d_x, d_y), d_out = transpose(d_out);
+  const int64_t n = x.size(1), m = y.size(1), d = x.size(2);
+  if (!may_rank(x, m)) return false;
+  const SignPlan plan(n, m, d);
+  if (!ranks_pay(plan, n, m, d) || !probe_ranks(dev, x, y)) return false;
+  if (d_x && d_y) {
+    pairwise_l1_grad_by_ranks<true, true>(dev, x, y, d_out, d_x, d_y, plan);
+  } else if (d_x) {
+    pairwise_l1_grad_by_ranks<true, false>(dev, x, y, d_out, d_x, d_y, plan);
+  } else if (d_y) {
+    pairwise_l1_grad_by_ranks<false, true>(dev, x, y, d_out, d_x, d_y, plan);
+  }
+  return true;
+}
+#endif
+
 // d_x[i,k] = Σ_j d_out[i,j] · sign(x[i,k] - y[j,k])
 // d_y[j,k] = -Σ_i d_out[i,j] · sign(x[i,k] - y[j,k])
 template <class T>
 void pairwise_l1_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, Out<T, 3> d_x,
                       Out<T, 3> d_y) {
-  if constexpr (NATIVEOPS_LEVEL >= 2) {
-    if (simd::adds_apart()) return pairwise_grad(dev, SignTerm<true>(), x, y, d_out, d_x, d_y);
+#if NATIVEOPS_LEVEL >= 2
+  if constexpr (std::is_same_v<T, float>) {
+    if (pairwise_l1_grad_by_ranks(dev, x, y, d_out, d_x, d_y)) return;
   }
-  pairwise_grad(dev, SignTerm<false>(), x, y, d_out, d_x, d_y);
+#endif
+  pairwise_l1_grad_by_signs(dev, x, y, d_out, d_x, d_y);
 }
 
 }  // namespace nativeops::tuned

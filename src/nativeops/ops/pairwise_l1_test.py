@@ -136,6 +136,114 @@ def test_nan_in_an_argument_gives_nan_in_the_gradients_that_it_touches(level, dt
     assert np.isnan(d_y).sum() == 35
 
 
+# So many rows and columns that the gradients go by ranks, in two slices of the columns, on CPUs
+# that have a kernel for it.
+RANKED = (2530, 2701, 490)
+LOOKED_AT = [0, 1, 15, 16, 31, 32, 100, 224, 255, 256, 288, 488, 489]  # columns
+RANKING = [level for level in levels() if level in ("avx512", "amx")]
+
+
+def check_ranked(x: np.ndarray, y: np.ndarray, d_out: np.ndarray) -> None:
+    """All sums are exact: whole numbers as gradients."""
+    d_x, d_y = pairwise_l1_grad(x, y, d_out)
+    for k in LOOKED_AT:
+        with np.errstate(invalid="ignore"):
+            terms = np.sign(x[:, None, k] - y[None, :, k]) * d_out
+        assert np.array_equal(d_x[:, k], terms.sum(1), equal_nan=True), f"d_x of column {k}"
+        assert np.array_equal(d_y[:, k], -terms.sum(0), equal_nan=True), f"d_y of column {k}"
+
+
+def ranked_inputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    n, m, d = RANKED
+    return normal(n, d, dtype="float32"), normal(m, d, dtype="float32"), whole_numbers(n, m)
+
+
+@pytest.mark.parametrize("level", RANKING)
+def test_gradients_of_many_vectors_are_exact(level: str) -> None:
+    x, y, d_out = ranked_inputs()
+    with selected(level):
+        check_ranked(x, y, d_out)
+        check_ranked(y, x, d_out.T)
+        check_ranked(x[:, ::-1], np.asfortranarray(y), whole_numbers(len(x), 2 * len(y))[:, ::2])
+        check_ranked(x[:2528], y[:2529], d_out[:2528, :2529])
+
+
+@pytest.mark.parametrize("level", RANKING)
+def test_many_vectors_go_by_ranks(level: str) -> None:
+    x, y, _ = ranked_inputs()
+    d_out = normal(len(x), len(y), dtype="float32")
+    with selected(level):
+        found = pairwise_l1_grad(x, y, d_out)
+        few = pairwise_l1_grad(x[:, :32], y[:, :32], d_out)  # too few columns to pay
+    for mine, other in zip(found, few, strict=True):
+        np.testing.assert_allclose(mine[:, :32], other, atol=2e-3)
+        assert not np.array_equal(mine[:, :32], other), "summed in the same order"
+
+
+@pytest.mark.parametrize("level", RANKING)
+def test_equal_numbers_among_many_have_gradient_zero(level: str) -> None:
+    x, y, d_out = ranked_inputs()
+    y[5:12, 0] = x[7, 0]  # one with several
+    x[3:9, 15], y[1:9, 15] = 2, 2  # several with several
+    x[:, 16] = x[0, 16]  # all of one alike, none of the other
+    x[4, 31], y[9, 31], x[40, 31], y[90, 31] = 0.0, -0.0, -0.0, 0.0
+    x[-1, 250:], y[-1, 250:] = 1, 1
+    with selected(level):
+        check_ranked(x, y, d_out)
+        x[:, 32], y[:, 32] = x[:, 32].round(), y[:, 32].round()  # too many to be mended one by one
+        check_ranked(x, y, d_out)
+        check_ranked(x.round(), y.round(), d_out)
+
+
+@pytest.mark.parametrize("level", RANKING)
+def test_extreme_numbers_among_many_have_their_gradient(level: str) -> None:
+    x, y, d_out = ranked_inputs()
+    largest, least = np.finfo("float32").max, np.float32(1e-45)
+    x[:6, 0] = [largest, -largest, least, -least, 0, 1]
+    y[:6, 0] = [-largest, largest, 0, least, 1, 2]
+    with selected(level), np.errstate(over="ignore"):
+        check_ranked(x, y, d_out)
+        d_out[700, 801] = np.nan
+        d_x, d_y = pairwise_l1_grad(x, y, d_out)
+        assert np.argwhere(np.isnan(d_x).all(1)).tolist() == [[700]]
+        assert np.argwhere(np.isnan(d_y).all(1)).tolist() == [[801]]
+        assert np.isnan(d_x).sum() == np.isnan(d_y).sum() == x.shape[1]
+        d_out[700, 801] = 0
+        x[300, 100], y[17, 488], x[9, 489] = np.nan, np.inf, -np.inf
+        x[5, 255], y[6, 255] = np.inf, np.inf
+        check_ranked(x, y, d_out)
+
+
+def test_one_gradient_of_many_vectors_is_that_of_both() -> None:
+    torch = pytest.importorskip("torch")
+    x, y, d_out = (torch.from_numpy(array) for array in ranked_inputs())
+    both = pairwise_l1_grad(x, y, d_out)
+    for of_x in (True, False):
+        one, other = x.clone().requires_grad_(of_x), y.clone().requires_grad_(not of_x)
+        pairwise_l1(one, other).backward(d_out)
+        found = one.grad if of_x else other.grad
+        assert torch.equal(found, both.d_x if of_x else both.d_y)
+
+
+def test_gradients_of_many_vectors_are_the_same_for_any_number_of_threads() -> None:
+    x, y, d_out = ranked_inputs()
+    d_out = normal(*d_out.shape, dtype="float32")
+    expected = pairwise_l1_grad(x, y, d_out)
+    for threads in (1, 3):
+        with num_threads(threads):
+            for mine, other in zip(pairwise_l1_grad(x, y, d_out), expected, strict=True):
+                assert np.array_equal(mine, other), threads
+
+
+def test_gradients_of_batches_of_many_vectors_are_those_of_each() -> None:
+    x, y, d_out = (np.stack([array, array[::-1]]) for array in ranked_inputs())
+    x[1, 9, 9] = np.nan  # one of them by itself
+    d_x, d_y = pairwise_l1_grad(x, y, d_out)
+    for b in range(2):
+        for mine, one in zip((d_x[b], d_y[b]), pairwise_l1_grad(x[b], y[b], d_out[b]), strict=True):
+            assert np.array_equal(mine, one, equal_nan=True)
+
+
 def test_infinity_is_infinitely_far() -> None:
     x = np.array([[np.inf, 0.0], [1.0, 2.0]])
     y = np.array([[0.0, 0.0], [-np.inf, 0.0], [np.inf, 0.0]])
