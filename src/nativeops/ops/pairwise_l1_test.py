@@ -435,8 +435,8 @@ PEAK = """
 import numpy as np, sys
 from nativeops.ops.pairwise_l1 import pairwise_l1, pairwise_l1_grad
 from nativeops.bench.memory import peak
-x = np.random.default_rng(0).standard_normal((3000, 300)).astype(sys.argv[1])
-y = x[:2500].copy()
+x = np.random.default_rng(0).standard_normal((4000, 256)).astype(sys.argv[1])
+y = x[:3500] + x.dtype.type(0.3)
 pairwise_l1(x[:9], y[:9])
 pairwise_l1_grad(x[:9], y[:9], np.ones((9, 9), x.dtype))
 before = peak()

@@ -276,7 +276,8 @@ struct SignPlan {
 
   SignPlan(int64_t n, int64_t m, int64_t d) {
     constexpr int64_t kWidth = 256, kParts = 32, kFewRows = 256;
-    constexpr int64_t kRanks = int64_t{12} << 19, kSums = int64_t{8} << 18;  // 12 and 8 MB
+    // 10 and 8 MB; with what sorting takes, in as many threads as it can, below 32.
+    constexpr int64_t kRanks = int64_t{10} << 19, kSums = int64_t{8} << 18;
     x_rows = round_up(n, 4), y_rows = round_up(m, 4);
     const int64_t most = std::clamp(kRanks / (x_rows + y_rows) / kGroup * kGroup, kGroup, kWidth);
     groups = ceil_div(ceil_div(d, ceil_div(d, most)), kGroup);
