@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nativeops import ctc_loss, rnnt_loss
+from nativeops.testing.marks import without_sanitizer
 
 RANDOM = np.random.default_rng(5)
 LOGITS = RANDOM.standard_normal((12, 3, 6)).astype("float32")
@@ -289,9 +290,7 @@ print((peak() - before - gradient.nbytes) / (4 * t * b * (2 * s + 1)))
 """
 
 
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
+@without_sanitizer
 def test_memory_beyond_the_gradient_is_below_one_and_a_half_numbers_per_state() -> None:
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """edit_alignment and error_rate: alignments are best ones, ties are as stated, sums are right."""
 
-import os
 import subprocess
 import sys
 
@@ -12,6 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 from nativeops import ErrorRate, NativeOpsError, edit_alignment, edit_distance, error_rate
 from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.marks import tuned, without_sanitizer
 
 
 def drawn(batch: int, ta: int, tb: int, kinds: int, dtype: str = "int64"):
@@ -141,10 +141,8 @@ print(peak() - before)
 """
 
 
-@pytest.mark.skipif(levels() == ["portable"], reason="no tuned kernel was built")
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
+@tuned
+@without_sanitizer
 def test_alignment_of_a_long_pair_takes_no_table() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 10 << 20, "two bits for each entry of the table would be 100 MB"

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """edit_distance and its like: what others say, what is true of any distance, and the edges."""
 
-import os
 import subprocess
 import sys
 
@@ -15,8 +14,8 @@ from nativeops.ops.edit_distance import normalized_edit_distance
 from nativeops.testing import installed
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.marks import tuned, without_sanitizer
 
-tuned = pytest.mark.skipif(levels() == ["portable"], reason="no tuned kernel was built")
 LARGEST = 2**31 - 1
 
 
@@ -272,9 +271,7 @@ print(peak() - before)
 
 
 @tuned
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
+@without_sanitizer
 def test_memory_is_linear_in_the_length() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 500 * 60_000, "bytes, of a table of 180 million entries"

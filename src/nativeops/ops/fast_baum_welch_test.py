@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """fast_baum_welch: what is true beyond agreeing with its reference (tests/test_matrix.py)."""
 
-import os
 import subprocess
 import sys
 
@@ -12,6 +11,7 @@ from nativeops import ctc_fsa, fast_baum_welch, fast_baum_welch_packed
 from nativeops.errors import RangeError
 from nativeops.ops._paths import example
 from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.marks import without_sanitizer
 from nativeops.testing.paths import dense_total, enumerated
 
 RANDOM = np.random.default_rng(3)
@@ -330,9 +330,7 @@ print(peak() - before - sum(array.nbytes for array in found), nativeops.get_num_
 """
 
 
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
+@without_sanitizer
 def test_long_sequence_takes_no_more_memory_than_stated() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     taken, threads = map(int, done.stdout.split())

@@ -13,6 +13,7 @@ import nativeops
 from nativeops import forced_align
 from nativeops.errors import RangeError
 from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.marks import without_sanitizer
 
 RANDOM = np.random.default_rng(6)
 each_level = pytest.mark.parametrize("level", levels())
@@ -230,9 +231,7 @@ print(peak() - before)
 """
 
 
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
+@without_sanitizer
 def test_long_recording_takes_no_more_memory_than_stated() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     tuned = levels()[-1] != "portable" and os.environ.get("NATIVEOPS_ISA") != "portable"

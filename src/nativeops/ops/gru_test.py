@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """gru_layer: what is true of it alone; recurrent_test.py has what is true of all such layers."""
 
-import os
-
 import numpy as np
 import pytest
 
 from nativeops import gru_layer
 from nativeops.testing.aspects import levels, selected
+from nativeops.testing.marks import tuned, without_sanitizer
 from nativeops.testing.recurrent import (
     GRU,
     RESET_FIRST,
@@ -22,14 +21,6 @@ OPEN, SHUT = 1e4, -1e4  # sums at which a gate is 1 or 0, exactly
 SIZES = (1500, 16, 64, 128)
 NUMBERS = 4 * 1500 * 16 * 128  # bytes of one number a unit and step
 SLACK = 4 << 20  # packed weights, and the pages around arrays
-
-without_sanitizer = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
-tuned = pytest.mark.skipif(
-    "portable" in (levels()[-1], os.environ.get("NATIVEOPS_ISA")),
-    reason="the portable gradient copies its inputs",
-)
 
 
 def gated(r: float, z: float, n_x: float, n_h: float, steps: int, h_0: np.ndarray):

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """lstm_layer: what is true of it alone; recurrent_test.py has what is true of all such layers."""
 
-import os
-
 import numpy as np
 import pytest
 
 from nativeops import lstm_layer
 from nativeops.testing.aspects import levels, selected
+from nativeops.testing.marks import tuned, without_sanitizer
 from nativeops.testing.recurrent import (
     LSTM,
     PEEPHOLES,
@@ -24,14 +23,6 @@ NOTHING = 1e-37
 SIZES = (1500, 16, 64, 128)
 NUMBERS = 4 * 1500 * 16 * 128  # bytes of one number a unit and step
 SLACK = 4 << 20  # packed weights, and the pages around arrays
-
-without_sanitizer = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
-tuned = pytest.mark.skipif(
-    "portable" in (levels()[-1], os.environ.get("NATIVEOPS_ISA")),
-    reason="the portable gradient copies its inputs",
-)
 
 
 def gated(i: float, f: float, g: float, o: float, steps: int, c_0: np.ndarray):

@@ -2,7 +2,6 @@
 """pairwise_l1: what is true beyond agreeing with its reference (tests/test_matrix.py)."""
 
 import multiprocessing
-import os
 import subprocess
 import sys
 import warnings
@@ -14,6 +13,7 @@ import pytest
 from nativeops import pairwise_l1, pairwise_lp
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.marks import without_sanitizer
 
 RANDOM = np.random.default_rng(7)
 # Around the blocks of rows and columns that kernels keep in registers, and their rests.
@@ -447,9 +447,7 @@ print(middle - before - out.nbytes, peak() - max(middle, before) - d_x.nbytes - 
 """
 
 
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
+@without_sanitizer
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_workspace_memory_stays_below_what_is_stated(dtype: str) -> None:
     done = subprocess.run(

@@ -12,6 +12,7 @@ import pytest
 from nativeops.ops.recurrent_test import each_kind, each_level
 from nativeops.testing.arrays import numpy_dtype
 from nativeops.testing.aspects import selected
+from nativeops.testing.marks import without_sanitizer
 from nativeops.testing.recurrent import LSTM, RELU, Kind, Values, as_dtype, draw
 
 SIZES = (60, 1, 70, 65)  # frames enough to pack weights for, few enough to keep them
@@ -86,6 +87,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@without_sanitizer
 def test_memory_is_bounded() -> None:
     sizes = (60, 1, 256, 256)
     given = draw(LSTM, sizes, None, dtype="float32")

@@ -3,7 +3,6 @@
 
 import itertools
 import math
-import os
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ import pytest
 import nativeops
 from nativeops.ops.rnnt_loss import rnnt_costs, rnnt_costs_grad
 from nativeops.testing.aspects import levels, selected
+from nativeops.testing.marks import without_sanitizer
 
 TOPOLOGIES = ("rnnt", "monotonic", "rna")
 
@@ -271,9 +271,7 @@ print((peak() - before - 4 * cells * v) / (4 * cells))
 """
 
 
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
+@without_sanitizer
 def test_memory_is_the_gradient_and_ten_numbers_a_cell() -> None:
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)

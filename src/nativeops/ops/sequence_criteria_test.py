@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the sequence criteria have in common: long sequences, memory, layouts, and each other."""
 
-import os
 import subprocess
 import sys
 
@@ -18,14 +17,12 @@ from nativeops import (
 )
 from nativeops.ops.fsa_loss import fsa_loss_grad
 from nativeops.testing.aspects import levels, selected
+from nativeops.testing.marks import without_sanitizer
 from nativeops.testing.paths import dense_posteriors
 
 torch = pytest.importorskip("torch")
 RANDOM = np.random.default_rng(5)
 each_level = pytest.mark.parametrize("level", levels())
-without_sanitizers = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer keeps memory of its own"
-)
 
 
 @each_level
@@ -155,7 +152,7 @@ print(peak() - before - sum(array.nbytes for array in kept))
 """
 
 
-@without_sanitizers
+@without_sanitizer
 @pytest.mark.parametrize(
     "call",
     [
@@ -185,7 +182,7 @@ print(peak() - before)
 """
 
 
-@without_sanitizers
+@without_sanitizer
 @pytest.mark.parametrize(
     "call",
     ["nativeops.ctc_loss(x, targets)", "nativeops.forced_align(x, targets)"],
