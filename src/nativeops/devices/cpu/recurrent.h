@@ -4,7 +4,8 @@
 // the state with the panels of its own hidden units and applies the cell's formula to the sums
 // while they are in the first cache; one barrier ends it. A cell with a second product has a second
 // such half of a step. The input product of a few steps is taken together, so that a panel is read
-// for many rows at once but no array grows with the number of steps.
+// for many rows at once but no array grows with the number of steps; where a single step has many
+// rows, it is taken block by block just before that of the state, and leaves the cache no more.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -48,7 +49,10 @@ class Forward {
         second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames(), !to.gates),
         items_(std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
-        products_(dev.workspace<A>(chunk_ * seq_.batch * split_.vectors * kGates * n)),
+        fused_(!Cell::kSecond && seq_.batch >= kChunkRows &&
+               (layer.inputs() + layer.width()) * kWidest * static_cast<int64_t>(sizeof(V)) <=
+                   kPanels),
+        products_(dev.workspace<A>(fused_ ? 0 : chunk_ * seq_.batch * split_.vectors * kGates * n)),
         hidden_(dev, 2 * seq_.batch, layer.width()),
         cell_(dev, Cell::kHasCell ? seq_.batch : 0, layer.units()),
         middle_(dev, Cell::kSecond ? seq_.batch : 0, layer.units()),
@@ -73,7 +77,7 @@ class Forward {
           if (step >= seq_.steps) return;
           if (stage % kStages == 1) return second_half(step, panel);
           if (panel >= split_.panels) return;
-          if (step == first) multiply_input(first, panel);
+          if (step == first && !fused_) multiply_input(first, panel);
           first_half(step, panel);
           if (streams_) simd::settle();
         });
@@ -81,7 +85,8 @@ class Forward {
 
  private:
   static constexpr int64_t kChunkRows = 48;
-  static constexpr int64_t kCaches = int64_t{16} << 20;  // bytes
+  static constexpr int64_t kCaches = int64_t{16} << 20;   // bytes
+  static constexpr int64_t kPanels = int64_t{512} << 10;  // bytes of the second cache
 
   template <int kMost, class F>
   static void with_width(int units, F&& f) {
@@ -96,10 +101,12 @@ class Forward {
   A* products(int64_t panel) {
     return products_.data() + chunk_ * seq_.batch * split_.first(panel) * kGates * n;
   }
+  int64_t frame_of_chunk(int64_t step, int64_t r) const {
+    return seq_.frame(step, r) - seq_.frame(step / chunk_ * chunk_, 0);
+  }
   // The sums of the inputs of a vector of units.
   A* input_sums(int64_t step, int64_t r, int64_t panel, int u) {
-    const int64_t frame = seq_.frame(step, r) - seq_.frame(step / chunk_ * chunk_, 0);
-    return products(panel) + (frame * split_.count(panel) + u) * kGates * n;
+    return products(panel) + (frame_of_chunk(step, r) * split_.count(panel) + u) * kGates * n;
   }
 
   // The initial states; those of sequences without a step are the final ones.
@@ -142,28 +149,32 @@ class Forward {
     }
   }
 
+  // The inputs of a frame, the next of its chunk, as the weights are multiplied with them.
+  const A* input_row(int64_t t, int64_t b, int64_t frame) const {
+    return converts_ ? converted_.data() + frame * row_
+                     : reinterpret_cast<const A*>(&layer_.x(t, b, 0));
+  }
   void multiply_input(int64_t first, int64_t panel) {
     std::vector<const A*> rows;
     rows.reserve(static_cast<size_t>(chunk_ * seq_.batch));
     for_frames(first, [&](int64_t t, int64_t b) {
-      const auto* own = reinterpret_cast<const A*>(&layer_.x(t, b, 0));
-      const auto next = static_cast<int64_t>(rows.size());
-      rows.push_back(converts_ ? converted_.data() + next * row_ : own);
+      rows.push_back(input_row(t, b, static_cast<int64_t>(rows.size())));
     });
     const auto count = static_cast<int64_t>(rows.size());
     input_.multiply(panel, rows.data(), count, products(panel), count == 1);
   }
 
-  // All rows of a step times a panel of weights; body(rows, r, u, sums) for each vector of its
-  // units and one or two rows.
-  template <int kPanelUnits, int kCount, class F>
+  // All rows of a step times a panel of weights; before(first, height) for each block of them,
+  // body(rows, r, u, sums) for each vector of its units and one or two rows.
+  template <int kPanelUnits, int kCount, class Before, class F>
   void multiply(int64_t step, int64_t panel, const Products<kCount>& weights,
-                const Rows<T, Of>& from, int64_t first_row, F&& body) {
+                const Rows<T, Of>& from, int64_t first_row, Before&& before, F&& body) {
     constexpr int kVectors = kPanelUnits * kCount;
     constexpr int kRows = Of::template kRows<kVectors>;
     alignas(64) A sums[kRows * kVectors * n];
     for_blocks(seq_.active(step), kRows, [&](int64_t first, int64_t height) {
       const A* rows[kRows];
+      before(first, height);
       for (int64_t r = 0; r < height; ++r) rows[r] = from.words(first_row + first + r);
       weights.multiply(panel, rows, height, sums, seq_.active(step) == 1);
       for (int u = 0; u < kPanelUnits; ++u) {
@@ -178,10 +189,25 @@ class Forward {
   // One step of all its sequences for the hidden units of a panel.
   void first_half(int64_t step, int64_t panel) {
     with_width<kUnits>(split_.count(panel), [&](auto units) {
+      constexpr int kRows = Of::template kRows<units * Cell::kStateGates>;
+      alignas(64) A inputs[kRows * units * kGates * n];
+      int64_t block = 0;
+      const auto multiply_inputs = [&](int64_t first, int64_t height) {
+        if (!fused_) return;
+        const A* rows[kRows];
+        for (int64_t r = 0; r < height; ++r) {
+          rows[r] = input_row(seq_.time(step, first + r), seq_.item(first + r),
+                              frame_of_chunk(step, first + r));
+        }
+        input_.multiply(panel, rows, height, inputs, seq_.active(step) == 1);
+        block = first;
+      };
       this->template multiply<units, Cell::kStateGates>(
-          step, panel, recurrent_, hidden_, row(step, 0),
+          step, panel, recurrent_, hidden_, row(step, 0), multiply_inputs,
           [&](auto rows, int64_t r, int u, const A* sums) {
-            apply(rows, step, r, (split_.first(panel) + u) * n, input_sums(step, r, panel, u), sums,
+            A* from_input = fused_ ? inputs + ((r - block) * units + u) * kGates * n
+                                   : input_sums(step, r, panel, u);
+            apply(rows, step, r, (split_.first(panel) + u) * n, from_input, sums,
                   int64_t{units} * n);
           });
     });
@@ -242,7 +268,8 @@ class Forward {
       if (panel >= out_split_.panels) return;
       with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
         this->template multiply<units, 1>(
-            step, panel, second_, middle_, 0, [&](auto rows, int64_t r, int u, const A* sums) {
+            step, panel, second_, middle_, 0, [](int64_t, int64_t) {},
+            [&](auto rows, int64_t r, int u, const A* sums) {
               rows.each([&](auto i) {
                 apply_second(step, r + i, panel, u, simd::load(sums + i * units * n));
               });
@@ -311,6 +338,7 @@ class Forward {
   const Products<Cell::kStateGates> recurrent_;
   const Products<1> second_;
   const int64_t items_, chunk_;
+  const bool fused_;
   const Workspace<A> products_;
   const Rows<T, Of> hidden_;
   const Rows<T, Numbers> cell_;
