@@ -107,16 +107,16 @@ MultiplyBlock<A> block_of(int rows, std::integer_sequence<int, kRow...>) {
   return table[rows - 1];
 }
 
-// rows[r] · panel for any number of rows, in blocks of nearly equal height. body(first, count) may
-// use the sums of a block while they are in the first cache.
+// Blocks of nearly equal height, some of them together: body(first, rows).
 template <class F>
-void for_blocks(int64_t rows, int64_t most, F&& body) {
+void for_blocks(int64_t rows, int64_t most, F&& body, int64_t together = 1) {
   const int64_t blocks = ceil_div(rows, most);
-  for (int64_t b = 0; b < blocks; ++b) {
+  for (int64_t b = 0; b < blocks; b += together) {
     const int64_t first = b * rows / blocks;
-    body(first, (b + 1) * rows / blocks - first);
+    body(first, std::min(b + together, blocks) * rows / blocks - first);
   }
 }
+// rows[r] · panel for any number of rows.
 template <class Of, int kVectors, class A>
 void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth, const A* panel,
               const A* init, int64_t init_stride, A* sums, int64_t stride, bool alone) {

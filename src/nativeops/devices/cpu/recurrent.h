@@ -87,10 +87,15 @@ class Forward {
   static constexpr int64_t kChunkRows = 48;
   static constexpr int64_t kCaches = int64_t{16} << 20;   // bytes
   static constexpr int64_t kPanels = int64_t{512} << 10;  // bytes of the second cache
+  // Blocks of rows whose formulas follow one another: they overlap, but not with a product.
+  static constexpr int kTogether = kTiles ? 1 : 4;
 
-  template <int kMost, class F>
+  template <int kVectors>
+  static constexpr int kMost = kTogether * Of::template kRows<kVectors>;
+
+  template <int kWidth, class F>
   static void with_width(int units, F&& f) {
-    if constexpr (kMost == 1) return f(std::integral_constant<int, 1>());
+    if constexpr (kWidth == 1) return f(std::integral_constant<int, 1>());
     if (units == 1) return f(std::integral_constant<int, 1>());
     if (units == 2) return f(std::integral_constant<int, 2>());
     if (units == 3) return f(std::integral_constant<int, 3>());
@@ -170,9 +175,9 @@ class Forward {
   void multiply(int64_t step, int64_t panel, const Products<kCount>& weights,
                 const Rows<T, Of>& from, int64_t first_row, Before&& before, F&& body) {
     constexpr int kVectors = kPanelUnits * kCount;
-    constexpr int kRows = Of::template kRows<kVectors>;
+    constexpr int kRows = kMost<kVectors>;
     alignas(64) A sums[kRows * kVectors * n];
-    for_blocks(seq_.active(step), kRows, [&](int64_t first, int64_t height) {
+    const auto multiply_some = [&](int64_t first, int64_t height) {
       const A* rows[kRows];
       before(first, height);
       for (int64_t r = 0; r < height; ++r) rows[r] = from.words(first_row + first + r);
@@ -183,13 +188,14 @@ class Forward {
         for (; r + 2 <= height; r += 2) body(Two(), first + r, u, at(r));
         if (r < height) body(One(), first + r, u, at(r));
       }
-    });
+    };
+    for_blocks(seq_.active(step), kRows / kTogether, multiply_some, kTogether);
   }
 
   // One step of all its sequences for the hidden units of a panel.
   void first_half(int64_t step, int64_t panel) {
     with_width<kUnits>(split_.count(panel), [&](auto units) {
-      constexpr int kRows = Of::template kRows<units * Cell::kStateGates>;
+      constexpr int kRows = kMost<units * Cell::kStateGates>;
       alignas(64) A inputs[kRows * units * kGates * n];
       int64_t block = 0;
       const auto multiply_inputs = [&](int64_t first, int64_t height) {
@@ -197,7 +203,7 @@ class Forward {
         const A* rows[kRows];
         for (int64_t r = 0; r < height; ++r) {
           rows[r] = input_row(seq_.time(step, first + r), seq_.item(first + r),
-                              frame_of_chunk(step, first + r));
+                              converts_ ? frame_of_chunk(step, first + r) : 0);
         }
         input_.multiply(panel, rows, height, inputs, seq_.active(step) == 1);
         block = first;
@@ -251,9 +257,11 @@ class Forward {
       } else {
         finish(step, r + i, unit, rows.of(out, i));
       }
-      V own_kept[Cell::kKept > 0 ? Cell::kKept : 1];
-      for (int q = 0; q < Cell::kKept; ++q) own_kept[q] = rows.of(kept[q], i);
-      write_kept<0, Cell::kKept - Cell::kKeptLate>(t, b, unit, own_kept, count);
+      if (to_.gates) {
+        V own_kept[Cell::kKept > 0 ? Cell::kKept : 1];
+        for (int q = 0; q < Cell::kKept; ++q) own_kept[q] = rows.of(kept[q], i);
+        write_kept<0, Cell::kKept - Cell::kKeptLate>(t, b, unit, own_kept, count);
+      }
       if constexpr (Cell::kHasCell) {
         const V cell = rows.of(c, i);
         simd::store(cell_.numbers(r + i) + unit, cell);
