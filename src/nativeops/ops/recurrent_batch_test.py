@@ -26,12 +26,20 @@ def per_sequence(kind: Kind) -> list[tuple[str, int]]:
     return [("output", 1), ("d_x", 1), *states, *first]
 
 
-def assert_near(found: np.ndarray, expected: np.ndarray, what: str) -> None:
-    """But for the order in which a sum is taken, which depends on how many rows there are."""
+def assert_near(
+    found: np.ndarray, expected: np.ndarray, what: str, *, of_kept: bool = False
+) -> None:
+    """But for the order in which a sum is taken, which depends on how many rows there are.
+
+    of_kept: it follows from outputs kept in its own dtype; to round a sum in another order may give
+    the neighbour of a number, which is far in 16 bits.
+    """
     assert found.shape == expected.shape, what
+    half = found.dtype == np.float16
     unit = 2.0**-53 if found.dtype == np.float64 else 2.0**-24
-    rounded = 2.0**-10 * np.abs(expected) if found.dtype == np.float16 else 0
-    allowed = rounded + 32 * unit * np.abs(expected).max(initial=1)
+    rounded = 2.0**-10 * np.abs(expected) if half else 0
+    others = 2.0**-10 if half and of_kept else 32 * unit
+    allowed = rounded + others * np.abs(expected).max(initial=1)
     error = np.abs(found.astype(np.float64) - expected)
     assert (error <= allowed).all(), f"{what} differs by {error.max():.3g}"
 
@@ -70,7 +78,8 @@ def test_sequence_in_a_batch_is_as_alone(kind: Kind, reverse: bool, level: str, 
             for name, axis in per_sequence(kind):
                 mine = np.take(found[name], [b], axis)
                 mine = mine[:length] if axis else mine
-                assert_near(mine, single[name], f"`{name}` of sequence {b}")
+                of_kept = name.startswith("d_")
+                assert_near(mine, single[name], f"`{name}` of sequence {b}", of_kept=of_kept)
 
 
 def alone(values: Values, b: int, length: int) -> Values:
