@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "nativeops/bindings/jax.h"
 #include "nativeops/bindings/numpy.h"
 #include "nativeops/bindings/tensorflow_python.h"
 #include "nativeops/bindings/torch.h"
@@ -260,6 +261,8 @@ PyMethodDef methods[] = {
     {"direct_torch", function(torch::direct), METH_FASTCALL, nullptr},
     {"direct_torch_values", function(torch::values), METH_FASTCALL, nullptr},
     {"xla_handler", xla_handler, METH_O, nullptr},
+    {"connect_jax", jax::connect, METH_VARARGS, nullptr},
+    {"eager_jax", function(jax::eager), METH_FASTCALL, nullptr},
     {"connect_tensorflow", tensorflow::connect_python, METH_VARARGS, nullptr},
     {"implement_tensorflow", tensorflow::implement_python, METH_VARARGS, nullptr},
     {"infer_tensorflow", tensorflow::infer_python, METH_VARARGS, nullptr},

@@ -36,6 +36,9 @@ class Jax:
                 hint = "install jaxlib and then build the package anew: `pip install .` does both."
                 raise BuildError(message("nativeops", _NOT_BUILT, hint=hint))
             jax.ffi.register_ffi_target(TARGET, handler, platform=platform)
+        # The extension takes plain arrays without keywords, and calls `call` for all else.
+        extension().connect_jax(_Array, call)
+        self.run = extension().eager_jax
 
     def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
         """See `frameworks.base.Framework`."""
@@ -46,23 +49,23 @@ class Jax:
         """See `frameworks.base.Framework`."""
         return jax.numpy.asarray(values, dtype)
 
-    @staticmethod
-    def run(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """See `frameworks.base.Framework`."""
-        handle = op.handles.get("jax") or connect(op)
-        if handle.absent:
-            args, kwargs = handle.absent.take(args, kwargs)
-        call = handle.find(kwargs) if kwargs else handle.plain
-        if call is None or len(args) != handle.n_inputs:
-            args, call = arrange(handle, args, kwargs)
-        for array in args:
-            if type(array) is not _Array:
-                check_frameworks(op, args)
-                return compute(call, args)  # something is traced: it must see the op itself
-        try:
-            return call.compiled(*args)
-        except Exception as error:
-            raise _explain(call, args, error) from None
+
+def call(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """One call with all that the extension leaves out: tracing, attributes, errors, first calls."""
+    handle = op.handles.get("jax") or connect(op)
+    if handle.absent:
+        args, kwargs = handle.absent.take(args, kwargs)
+    way = handle.find(kwargs)
+    if way is None or len(args) != handle.n_inputs:
+        args, way = arrange(handle, args, kwargs)
+    for array in args:
+        if type(array) is not _Array:
+            check_frameworks(op, args)
+            return compute(way, args)  # something is traced: it must see the op itself
+    try:
+        return way.compiled(*args)
+    except Exception as error:
+        raise _explain(way, args, error) from None
 
 
 def connect(op: Op[Any]) -> Handle:

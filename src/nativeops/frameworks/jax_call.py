@@ -100,7 +100,8 @@ class Handle:
         )
         self.calls: dict[Any, Call] = {}
         self.known: dict[Any, Call] = {}  # by the keywords as they were written
-        self.plain: Call | None = None  # without any
+        # The extension's way past `find`: how many arrays, and what computes them without keywords.
+        self.direct: tuple[int, Any] | None = None
 
     def call(self, attributes: Mapping[str, Any], mask: int) -> Call:
         """The call with these checked attributes that makes these results."""
@@ -122,7 +123,7 @@ class Handle:
     def remember(self, kwargs: Mapping[str, Any], call: Call) -> None:
         """Let `find` find a call; but not one with a zero, whose sign it would not see."""
         if not kwargs:
-            self.plain = call
+            self.direct = self.n_inputs, call.compiled
         try:
             if not any(not isinstance(v, int) and v == 0 for v in kwargs.values()):
                 self.known[(*kwargs.items(), *map(type, kwargs.values()))] = call

@@ -154,6 +154,41 @@ def test_abstract_arrays_give_the_shape_alone():
     assert (out.shape, out.dtype) == ((3, 2, 5, 6), jnp.bfloat16)
 
 
+def test_calls_after_the_first_go_straight_to_the_compiled_function(monkeypatch):
+    x, y = random(5, 7), random(6, 7)
+    expected = pairwise_l1(x, y)
+    handle = pairwise_l1.handles["jax"]
+    made = []
+    n, compiled = handle.direct
+    monkeypatch.setattr(handle, "direct", (n, lambda *arrays: made.append(arrays) or "made"))
+    assert pairwise_l1(x, y) == "made"
+    assert made == [(x, y)]
+    # All else takes the long way: keywords, NumPy's arrays, traced ones, too many or too few.
+    np.testing.assert_array_equal(pairwise_l1(x, y=y), expected)
+    np.testing.assert_array_equal(jax.jit(pairwise_l1)(x, y), expected)
+    for arrays in [(x, np.asarray(y)), (x,), (x, y, y)]:
+        with pytest.raises((ArgumentError, TypeError), match="pairwise_l1: "):
+            pairwise_l1(*arrays)
+    assert len(made) == 1
+    # Where the function fails, the long way says why.
+    monkeypatch.setattr(handle, "direct", (n, compiled))
+    with pytest.raises(ShapeError, match=r"axis `d` is 7 in `x` but 5 in `y`"):
+        pairwise_l1(x, x.T)
+
+
+def test_an_interrupt_is_not_taken_for_an_error(monkeypatch):
+    x = random(5, 7)
+    pairwise_l1(x, x)
+    handle = pairwise_l1.handles["jax"]
+
+    def interrupt(*arrays):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(handle, "direct", (handle.direct[0], interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        pairwise_l1(x, x)
+
+
 def test_results_are_not_weakly_typed():
     x = jnp.broadcast_to(jnp.asarray(1.0), (5, 7))
     assert jax.typeof(x).weak_type

@@ -33,6 +33,7 @@ TINY = [{"n": 4, "m": 4, "d": 4}]
 LARGE = [{"n": 4096, "m": 4096, "d": 256}]
 MIDDLE = [{"n": 256, "m": 256, "d": 64}]
 CHAIN = 100  # calls in one compiled program
+CALLS = 100  # calls of JAX in a row, before their results are waited for
 N_THREADS = 8
 ROUNDS = 16  # calls of each thread
 
@@ -65,11 +66,11 @@ EAGER = Bench(
         for rival in (
             numpy_rival(pairwise_l1, OURS, name="ours, NumPy"),
             torch_rival(pairwise_l1, OURS, name="ours, torch"),
-            jax_rival(pairwise_l1, OURS, name="ours, JAX", eager=True),
+            jax_rival(pairwise_l1, OURS, name="ours, JAX", eager=True, calls=CALLS),
             tensorflow_rival(pairwise_l1, OURS, name="ours, TensorFlow", eager=True),
             numpy_rival(formula, "numpy", name="formula, NumPy"),
             torch_rival(formula, name="formula, torch"),
-            jax_rival(formula, name="formula, JAX", eager=True),
+            jax_rival(formula, name="formula, JAX", eager=True, calls=CALLS),
             tensorflow_rival(tensorflow_formula, name="formula, TensorFlow", eager=True),
         )
     ],
@@ -85,7 +86,7 @@ ADDITION = Bench(
         for rival in (
             numpy_rival(native, "numpy", name="x + y, NumPy"),
             torch_rival(native, name="x + y, torch"),
-            jax_rival(native, name="x + y, JAX", eager=True),
+            jax_rival(native, name="x + y, JAX", eager=True, calls=CALLS),
             tensorflow_rival(native, name="x + y, TensorFlow", eager=True),
         )
     ],
@@ -102,10 +103,10 @@ EAGER_GRADIENT = Bench(
         for rival in (
             numpy_gradient(pairwise_l1, name="ours, NumPy"),
             torch_gradient(pairwise_l1, OURS, name="ours, torch"),
-            jax_gradient(pairwise_l1, OURS, name="ours, JAX", eager=True),
+            jax_gradient(pairwise_l1, OURS, name="ours, JAX", eager=True, calls=CALLS),
             tensorflow_gradient(pairwise_l1, OURS, name="ours, TensorFlow"),
             torch_gradient(formula, name="formula, torch"),
-            jax_gradient(formula, name="formula, JAX", eager=True),
+            jax_gradient(formula, name="formula, JAX", eager=True, calls=CALLS),
             tensorflow_gradient(tensorflow_formula, name="formula, TensorFlow"),
         )
     ],

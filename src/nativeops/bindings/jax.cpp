@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nativeops/bindings/jax.h"
+
+namespace nativeops::jax {
+namespace {
+
+// What this file needs of JAX and of `frameworks/jax.py`, handed over once.
+struct Jax {
+  PyObject* array_type = nullptr;
+  PyObject* slow = nullptr;
+  PyObject* handles = nullptr;  // names of attributes and keys
+  PyObject* name = nullptr;
+  PyObject* direct = nullptr;
+} jax;
+
+// (number of arrays, function) of an op; null without an error if there is none yet.
+PyObject* direct_of(PyObject* op) {
+  PyObject* handles = PyObject_GetAttr(op, jax.handles);
+  if (!handles) return nullptr;
+  PyObject* handle = PyDict_GetItemWithError(handles, jax.name);  // borrowed: the op keeps it
+  PyObject* direct = handle ? PyObject_GetAttr(handle, jax.direct) : nullptr;
+  Py_DECREF(handles);
+  return direct;
+}
+
+bool are_plain(PyObject* arrays, Py_ssize_t n) {
+  if (PyTuple_Size(arrays) != n) return false;
+  for (Py_ssize_t i = 0; i < n; ++i)
+    if (reinterpret_cast<PyObject*>(Py_TYPE(PyTuple_GetItem(arrays, i))) != jax.array_type)
+      return false;
+  return true;
+}
+
+// Null where the slow path must take over, perhaps with an error that it will explain.
+PyObject* call(PyObject* op, PyObject* arrays) {
+  PyObject* direct = direct_of(op);
+  if (!direct) return nullptr;
+  PyObject* result = nullptr;
+  if (direct != Py_None && are_plain(arrays, PyLong_AsSsize_t(PyTuple_GetItem(direct, 0))))
+    result = PyObject_Call(PyTuple_GetItem(direct, 1), arrays, nullptr);
+  Py_DECREF(direct);
+  return result;
+}
+
+}  // namespace
+
+PyObject* connect(PyObject*, PyObject* args) {
+  PyObject *array_type, *slow;
+  if (!PyArg_ParseTuple(args, "OO", &array_type, &slow)) return nullptr;
+  jax = {Py_NewRef(array_type), Py_NewRef(slow), PyUnicode_InternFromString("handles"),
+         PyUnicode_InternFromString("jax"), PyUnicode_InternFromString("direct")};
+  Py_RETURN_NONE;
+}
+
+PyObject* eager(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (n != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
+    PyErr_SetString(PyExc_TypeError, "eager_jax(op, args, kwargs)");
+    return nullptr;
+  }
+  PyObject* result = PyDict_Size(args[2]) ? nullptr : call(args[0], args[1]);
+  if (result || !entry::forget_error()) return result;
+  return PyObject_CallFunctionObjArgs(jax.slow, args[0], args[1], args[2], nullptr);
+}
+
+}  // namespace nativeops::jax

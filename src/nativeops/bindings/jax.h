@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eager calls with JAX arrays: straight to the compiled function of an op that was called before.
+#pragma once
+#include "nativeops/bindings/entry.h"
+
+namespace nativeops::jax {
+
+// connect_jax(array_type, slow)
+PyObject* connect(PyObject* self, PyObject* args);
+
+// eager_jax(op, args, kwargs): `op.handles["jax"].direct` is (number of arrays, function), or None.
+// The function is called if there are that many arrays, all of them plain, and nothing else; where
+// it fails, and for all other calls, `slow(op, args, kwargs)`.
+PyObject* eager(PyObject* self, PyObject* const* args, Py_ssize_t n);
+
+}  // namespace nativeops::jax
