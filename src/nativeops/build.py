@@ -55,7 +55,7 @@ def build(
         hint = f"ship them: `nativeops build {declared_in(op)}`; or unset NATIVEOPS_DISABLE_JIT."
         raise BuildError(message(op.name, text + "forbids to compile them.", hint=hint))
     level = (level or selected()) if device == "cpu" else "portable"
-    recipe = _recipe(op, _group(op), digest, _command(op, device, sanitize, level))
+    recipe = _recipe(op, _group(op), digest, _command(op, device, sanitize, level), device)
     return kept(recipe.name, partial(_compile, recipe))
 
 
@@ -122,9 +122,12 @@ class _Recipe:
     name: str
     source: str
     command: list[str]
+    device: str
 
 
-def _recipe(op: Op[Any], group: list[Op[Any]], digest: str, command: list[str]) -> _Recipe:
+def _recipe(
+    op: Op[Any], group: list[Op[Any]], digest: str, command: list[str], device: str
+) -> _Recipe:
     """The library's source, and its name: a hash of all that it depends on, never of places."""
     source = kernel_source(group, op.kernel.name, digest)
     source += '#include "nativeops/devices/library.cpp"\n'
@@ -135,7 +138,7 @@ def _recipe(op: Op[Any], group: list[Op[Any]], digest: str, command: list[str]) 
     if op.built_in:
         parts += [path.read_text() for path in identity.kernel_files(op.kernel)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    return _Recipe(op, f"{op.kernel.stem}-{key}.so", source, command)
+    return _Recipe(op, f"{op.kernel.stem}-{key}.so", source, command, device)
 
 
 @cache
@@ -151,12 +154,20 @@ def _texts() -> Iterator[bytes]:
         yield path.read_bytes()
 
 
+def _places(folder: Path, device: str) -> list[str]:
+    """Where headers are looked for."""
+    if device == "cuda":  # nvcc knows no other kind of place
+        return [f"-I{folder}", f"-I{_PACKAGE.parent}"]
+    # A file of the user's with the name of one of the system's must not take its place.
+    return ["-iquote", str(folder), f"-I{_PACKAGE.parent}", "-idirafter", str(folder)]
+
+
 def _compile(recipe: _Recipe, built: Path) -> None:
     """Compile to the path, or tell what the compiler complained about."""
     source = built.with_suffix(".cpp")
     source.write_text(recipe.source)
     folder = recipe.op.kernel.parent
-    command = [*recipe.command, f"-I{folder}", f"-I{_PACKAGE.parent}", str(source)]
+    command = [*recipe.command, *_places(folder, recipe.device), str(source)]
     done = run([*command, "-o", str(built)])
     debug = is_set("NATIVEOPS_DEBUG")
     if debug:
@@ -165,7 +176,11 @@ def _compile(recipe: _Recipe, built: Path) -> None:
         _digest(recipe.op)  # the files may have been saved anew while the compiler read them
         return
     said = done.stderr + done.stdout
-    first = complaints(said, identity.kernel_files(recipe.op.kernel)) or said.splitlines()[-5:]
+    files = identity.kernel_files(recipe.op.kernel)
+    first = complaints(said, files) or said.splitlines()[-5:]
+    if not any(defines(path, recipe.op.name) for path in files):
+        names = ", ".join(path.name for path in files)
+        first.append(f"there is no kernel `void {recipe.op.name}(...)` in {names}")
     text = "the compiler refused its kernel:\n    " + "\n    ".join(first)
     hint = f"mend {recipe.op.kernel}"
     hint += "." if debug else "; `NATIVEOPS_DEBUG=1` shows all that the compiler says."

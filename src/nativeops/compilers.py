@@ -22,8 +22,13 @@ _ARCHITECTURES = "75-real;80-real;90"  # as in pyproject.toml
 
 def cpp_compiler() -> list[str]:
     """The C++ compiler's command: CXX if it is set, else g++, clang++, or zig's from PyPI."""
-    if chosen := os.environ.get("CXX"):
-        return shlex.split(chosen)
+    if chosen := os.environ.get("CXX", "").strip():
+        try:
+            return shlex.split(chosen)
+        except ValueError as error:
+            text = f"CXX is `{chosen}`, which is no command: {error}."
+            hint = "set it to a C++ compiler such as `g++`, or unset it."
+            raise BuildError(message("nativeops", text, hint=hint)) from None
     for name in ("g++", "clang++"):
         if shutil.which(name):
             return [name]

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MOST = 5  # complaints that are shown
-_PLACE = re.compile(r"^(?:In file included from |\s+from )?(\S.*?)[:(](\d+)[):](?:(\d+):)?")
+_PLACE = re.compile(
+    r"^(?:In file included from |\s+from )?(\S.*?)(?::(\d+):|\((\d+)\):)(?:(\d+):)?"
+)
 _ERROR = re.compile(r"(?:fatal )?error(?: #[\w-]+)?: (.*)$")
 _DIAGNOSTIC = re.compile(r"(?:error|warning|note|remark)(?: #[\w-]+)?: ")
 _AGREEMENT = re.compile(r"(the kernel `.*)$")  # of the static_assert that glue.py writes
@@ -44,9 +46,11 @@ class _Complaint:
     @property
     def rank(self) -> int:
         """What tells the user most comes first."""
+        if self.place or (self.where and self.text.startswith("expected")):
+            return 0  # what is no C++ may also look like a kernel that does not agree
         if _AGREEMENT.search(self.text):
-            return 0
-        return 1 if self.where else 2
+            return 1
+        return 2 if self.where else 3
 
 
 def complaints(output: str, own: Collection[Path]) -> list[str]:

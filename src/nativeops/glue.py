@@ -7,6 +7,7 @@ agree.
 """
 
 import itertools
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -92,10 +93,12 @@ def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> s
     name, variables = signature.op, [TEMPLATE[v] for v in signature.variables]
     template = f"template <{', '.join(f'class {v}' for v in variables)}>\n" if variables else ""
     call = f"{namespace}::{name}" + (f"<{', '.join(variables)}>" if variables else "")
-    types = ["Device&"]
-    types += [_view("In", spec) for spec in signature.inputs]
-    types += [_view("Out", spec) for spec in signature.outputs]
-    types += [ATTRIBUTE[spec.type] for spec in signature.attributes]
+    arrays = ["Device&"]
+    arrays += [_view("In", spec) for spec in signature.inputs]
+    arrays += [_view("Out", spec) for spec in signature.outputs]
+    attributes = [ATTRIBUTE[spec.type] for spec in signature.attributes]
+    types = [*arrays, *attributes]
+    checked = [*arrays, *(f"Attribute<{each}>" for each in attributes)]
     names = ["dev", *(spec.name for spec in (*signature.inputs, *signature.outputs))]
     names += [spec.name for spec in signature.attributes]
     values = [f"input<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.inputs)]
@@ -118,7 +121,7 @@ def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> s
 }};
 {template}int32_t {name}{suffix}_entry(const NativeopsCall* call) {{
   using Kernel = {name}{suffix}_kernel{f"<{', '.join(variables)}>" if variables else ""};
-  static_assert(std::is_invocable_v<Kernel, {", ".join(types)}>,
+  static_assert(std::is_invocable_v<Kernel, {", ".join(checked)}>,
                 "the kernel `{name}` in {header.name} does not take what its declaration says: "
                 "({wanted})");
   return guard(call, [&](Device& dev) {{
@@ -133,11 +136,12 @@ def _table(ops: Iterable[Op[Any]], digest: str, suffix: str, number: int) -> str
     """The rows of the library's table: one for each op and combination of dtypes."""
     rows = []
     for op in ops:
-        built_for = f"{op.signature} {digest}".rstrip()
+        # A word of an attribute may have quotes; C++ escapes them as JSON does.
+        built_for = json.dumps(f"{op.signature} {digest}".rstrip(), ensure_ascii=False)
         for dtypes in itertools.product(*(VARIABLES[v] for v in op.signature.variables)):
             types = f"<{', '.join(CPP[d] for d in dtypes)}>" if dtypes else ""
             row = (
-                f'    {{"{op.name}", "{built_for}", "{",".join(dtypes)}", {int(bool(suffix))}, '
+                f'    {{"{op.name}", {built_for}, "{",".join(dtypes)}", {int(bool(suffix))}, '
                 f"{op.name}{suffix}_entry{types}}},"
             )
             tiled = not suffix or TILED.intersection(dtypes)

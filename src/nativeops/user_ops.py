@@ -93,6 +93,10 @@ def _load_built(op: Op[Any], device: str) -> None:
             _open(path)
             return
         except OSError as error:
+            if "undefined symbol" in str(error):
+                text = f"its kernel calls what is not defined anywhere ({error})."
+                hint = f"define it in {op.kernel}; CXX must be a C++ compiler (g++, not gcc)."
+                raise BuildError(message(op.name, text, hint=hint)) from None
             if attempt == 3:
                 text = f"the library that was built for it cannot be loaded ({error})."
                 hint = "set NATIVEOPS_CACHE to a folder that programs may be loaded from."

@@ -4,11 +4,13 @@
 import importlib.util
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
-from nativeops import build, compilers, library, user_ops
+from nativeops import build, compilers, library, registry, user_ops
+from nativeops.declare import Array, Float64, op
 from nativeops.errors import BuildError
 
 from .an_op import LOOP, declare, libraries, write
@@ -64,13 +66,117 @@ def test_error_in_a_header_of_the_kernel_is_told_there(tmp_path: Path) -> None:
     assert f"{tmp_path}/parts/half.h:2:" in refusal(header)
 
 
+def test_place_is_told_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "my op (1)" / "x(2)y"
+    folder.mkdir(parents=True)
+    header = write(folder, value="flot(x(i))")
+    assert f"{header}:6:" in refusal(header)
+
+
+@pytest.mark.parametrize("name", ["features.h", "endian.h", "wchar.h"])
+def test_a_file_with_the_name_of_one_of_the_systems_disturbs_nobody(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("int this_is_no_header_of_the_system;\n")
+    assert declare(write(tmp_path))(np.ones(2)).tolist() == [2, 2]
+
+
+def test_what_is_no_cpp_is_told_before_what_follows_from_it(tmp_path: Path) -> None:
+    header = write(tmp_path)
+    header.write_text(header.read_text().replace("}  // namespace nativeops", ""))
+    text = refusal(header)
+    assert "expected '}'" in text
+    assert f"{header}:3:" in text
+
+
+def test_a_kernel_of_another_name_is_missed(tmp_path: Path) -> None:
+    header = write(tmp_path)
+    header.write_text(header.read_text().replace("void scaled(", "void scale("))
+    assert "there is no kernel `void scaled(...)` in scaled.h" in refusal(header)
+
+
+def test_a_function_that_is_not_defined_is_told(tmp_path: Path) -> None:
+    header = write(tmp_path, value="elsewhere()")
+    header.write_text("double elsewhere();\n" + header.read_text())
+    text = refusal(header)
+    assert "elsewhere" in text
+    assert f"define it in {header}" in text
+
+
+WITH_ATTRIBUTES = """#pragma once
+#include "nativeops/devices/kernel.h"
+namespace nativeops {{
+void of_attributes(Device& dev, InDouble x, OutDouble out, {parameters}) {{
+  for_each(dev, out, [=] KERNEL(int64_t i) {{ out(i) = x(i) + {value}; }});
+}}
+}}  // namespace nativeops
+""".replace("InDouble", "In<double, 1>").replace("OutDouble", "Out<double, 1>")
+
+
+def of_attributes(folder: Path, parameters: str, value: str):
+    """An op with an attribute of each type, and its kernel's parameters for them."""
+    header = folder / "of_attributes.h"
+    header.write_text(WITH_ATTRIBUTES.format(parameters=parameters, value=value))
+    registry._OPS.pop("of_attributes", None)
+
+    @op(kernel=str(header))
+    def of_attributes(
+        x: Float64[Array, "n"],
+        *,
+        k: int = 3,
+        scale: float = 0.5,
+        up: bool = True,
+        how: Literal["it's", 'a "b"', "c\\d", "é"] = 'a "b"',
+    ) -> Float64[Array, "n"]:
+        return x + k + 100 * scale + 10000 * up
+
+    return of_attributes
+
+
+SUM = "k + 100 * scale + 10000 * up + 100000 * how"
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "int64_t k, double scale, bool up, int64_t how",
+        "const int64_t& k, double scale, const bool up, int64_t how",
+        "long long k, float scale, bool up, int64_t how",
+    ],
+)
+def test_kernel_may_take_attributes_as_what_holds_them(tmp_path: Path, parameters: str) -> None:
+    made = of_attributes(tmp_path, parameters, SUM)
+    assert made(np.zeros(1)).tolist() == [110053]
+    assert made(np.zeros(1), k=2**40, up=False, how="é").tolist() == [2**40 + 300050]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "double scale, int64_t k, bool up, int64_t how",
+        "int k, double scale, bool up, int64_t how",
+        "bool k, double scale, bool up, int64_t how",
+        "uint64_t k, double scale, bool up, int64_t how",
+        "int64_t k, int64_t scale, bool up, int64_t how",
+        "int64_t k, double scale, int64_t up, int64_t how",
+        "int64_t k, double scale, bool up, double how",
+    ],
+)
+def test_kernel_that_takes_attributes_as_something_else_is_refused(
+    tmp_path: Path, parameters: str
+) -> None:
+    with pytest.raises(BuildError, match="does not take what its declaration says") as caught:
+        of_attributes(tmp_path, parameters, SUM)(np.zeros(1))
+    assert "int64_t k, double scale, bool up, int64_t how" in str(caught.value)
+
+
 def test_without_a_compiler_the_way_out_is_told(tmp_path: Path, no_compiler: None) -> None:
     text = refusal(write(tmp_path))
     assert "there is no C++ compiler" in text
     assert "pip install 'nativeops[compiler]'" in text
 
 
-@pytest.mark.parametrize("command", ["/nowhere/g++", "false"])
+@pytest.mark.parametrize("command", ["/nowhere/g++", "false", 'g++ "-O1'])
 def test_a_compiler_that_does_not_run_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

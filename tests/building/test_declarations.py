@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from nativeops import registry
 from nativeops.declare import Array, Float, Float32, op
+from nativeops.errors import AllocationError, ShapeError
+
+from .an_op import HEADER
 
 OPS = """
 #pragma once
@@ -159,3 +162,29 @@ def test_pickled_op_is_declared_where_it_is_loaded(tmp_path: Path) -> None:
     dumped = in_process(tmp_path, dump)
     load = f"import pickle; print(pickle.loads(bytes.fromhex('{dumped}')).name)"
     assert in_process(tmp_path, load) == "kept"
+
+
+def make(framework: str) -> Any:
+    if framework == "numpy":
+        return np.ones(1024, np.float32)
+    library = pytest.importorskip({"jax": "jax.numpy"}.get(framework, framework))
+    return library.ones(1024)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("k", [2**54, 2**54 + 1, 2**62, -(2**62), -(2**63)])
+def test_sizes_beyond_64_bits_are_refused(tmp_path: Path, framework: str, k: int) -> None:
+    body = "for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = T(k); });"
+    text = HEADER.format(body=body).replace("scaled", "enlarged")
+    (tmp_path / "enlarged.h").write_text(
+        text.replace("Out<T, 1> out)", "Out<T, 1> out, int64_t k)")
+    )
+
+    @op(kernel=str(tmp_path / "enlarged.h"))
+    def enlarged(x: Float[Array, "n"], *, k: int) -> Float[Array, "n*k"]:
+        return np.full(len(x) * k, k, x.dtype)
+
+    x = make(framework)
+    assert enlarged(x, k=2).shape == (2048,)
+    with pytest.raises((AllocationError, ShapeError), match=r"^enlarged: "):
+        enlarged(x, k=k)

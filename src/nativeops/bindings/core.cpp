@@ -97,15 +97,16 @@ int64_t evaluate(const Axis& axis, const int64_t* sizes) {
     }
     const int64_t b = stack[--top];
     int64_t& a = stack[top - 1];
+    bool beyond = false;  // of 64 bits: no size
     switch (step.op) {
       case kAdd:
-        a += b;
+        beyond = __builtin_add_overflow(a, b, &a);
         break;
       case kSubtract:
-        a -= b;
+        beyond = __builtin_sub_overflow(a, b, &a);
         break;
       case kMultiply:
-        a *= b;
+        beyond = __builtin_mul_overflow(a, b, &a);
         break;
       case kMax:
         a = std::max(a, b);
@@ -114,9 +115,10 @@ int64_t evaluate(const Axis& axis, const int64_t* sizes) {
         a = std::min(a, b);
         break;
       default:  // floor division, as in Python; by zero there is no size
-        if (b == 0) return -1;
+        if (b == 0 || (b == -1 && a == INT64_MIN)) return -1;
         a = a / b - (a % b != 0 && (a < 0) != (b < 0));
     }
+    if (beyond) return -1;
   }
   return stack[0];
 }

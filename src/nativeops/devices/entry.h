@@ -37,6 +37,18 @@ Out<T, N> output(const NativeopsCall* call, int i) {
   return view_of<T, N>(call->outputs[i]);
 }
 
+// Stands for an attribute where a kernel's parameters are checked. It becomes a type of its own
+// kind that holds all integers; a number would become any other without a word.
+template <class T>
+struct Attribute {
+  template <class U, std::enable_if_t<std::is_same_v<U, bool> == std::is_same_v<T, bool> &&
+                                          std::is_integral_v<U> == std::is_integral_v<T> &&
+                                          std::is_signed_v<U> == std::is_signed_v<T> &&
+                                          (sizeof(U) >= sizeof(T) || std::is_floating_point_v<U>),
+                                      int> = 0>
+  operator U() const;
+};
+
 // The device of a call, current for as long as it runs.
 #if defined(__CUDACC__)
 struct CallDevice {

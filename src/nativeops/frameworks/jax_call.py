@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What JAX needs of an op: the ways to call it, each compiled once."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,10 +13,10 @@ from nativeops.frameworks import jax_sharding
 from nativeops.frameworks.absent import absent
 from nativeops.frameworks.jax_absent import nothing
 from nativeops.frameworks.jax_primitive import compute, primitive
+from nativeops.frameworks.numpy import check_addressable
 from nativeops.library import define
 
 _MOST = 64  # calls with different attributes that are kept compiled, per op: a megabyte each
-_ADDRESSES = 1 << 47  # bytes that a process can address
 _DTYPES = {"bfloat16": np.dtype(jax.numpy.bfloat16)}  # NumPy itself has none
 
 
@@ -63,17 +62,9 @@ class Call:
         shapes = [signature.output_shape(spec, solution) for spec in specs]
         names = [signature.output_dtype(spec, solution) for spec in specs]
         dtypes = [_DTYPES.get(name) or np.dtype(name) for name in names]
-        for shape, name, dtype in zip(shapes, names, dtypes, strict=True):
-            self._check_addressable(shape, name, dtype)
+        for shape, name in zip(shapes, names, strict=True):
+            check_addressable(self.op, shape, name)  # JAX would say so where the result is used
         return jax_sharding.types(self, avals, specs, shapes, dtypes)
-
-    def _check_addressable(self, shape: Sequence[Any], name: str, dtype: Any) -> None:
-        """Refuse what no machine can hold: JAX would say so later, where the result is used."""
-        known = all(isinstance(size, int) for size in shape)
-        if known and math.prod(shape) * dtype.itemsize >= _ADDRESSES:
-            from nativeops.frameworks.numpy import no_memory
-
-            raise no_memory(self.op, tuple(shape), name)
 
     def collect(self, results: Sequence[Any]) -> Any:
         """What the caller gets, from the results that were made."""

@@ -13,7 +13,9 @@ from nativeops.frameworks.dlpack import as_numpy
 from nativeops.frameworks.numpy_out import check_array, needs_aside, steppable
 from nativeops.frameworks.out import check_disjoint
 from nativeops.library import DTYPES, define, extension, missing_kernel
+from nativeops.signature import Solution
 
+_ADDRESSES = 1 << 47  # bytes that a process can address
 # NumPy itself has no bfloat16: ml_dtypes adds one, whose bits travel as uint16.
 _OWN = {d: np.dtype(d) for d in DTYPES if d != "bfloat16"}
 
@@ -113,13 +115,28 @@ def _empty(op: Op[Any], shape: tuple[int, ...], dtype: str) -> Any:
 
 def no_memory(op: Op[Any], shape: tuple[Any, ...], dtype: str) -> AllocationError:
     """The error for a result that does not fit into memory; the same text in all frameworks."""
-    sizes = {"bool": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}
-    n_bytes = sizes.get(dtype, 8)
-    for size in shape:
-        n_bytes *= int(size)
-    text = f"there is no memory for the result: {dtype}{list(shape)} has {n_bytes} bytes."
+    size = f"{dtype}{list(shape)} has {_bytes(shape, dtype)} bytes."
+    text = f"there is no memory for the result: {size}"
     hint = "split the arrays and call it for the parts."
     return AllocationError(message(op.name, text, hint=hint))
+
+
+def check_addressable(op: Op[Any], shape: Sequence[Any], dtype: str) -> None:
+    """Refuse a result that no machine can hold; sizes that are not known yet pass."""
+    if all(isinstance(size, int) for size in shape) and _bytes(shape, dtype) >= _ADDRESSES:
+        raise no_memory(op, tuple(shape), dtype)
+
+
+def check_results(op: Op[Any], solution: Solution) -> None:
+    """Refuse a call with a result that no machine can hold."""
+    for spec in op.signature.outputs:
+        shape = op.signature.output_shape(spec, solution)
+        check_addressable(op, shape, op.signature.output_dtype(spec, solution))
+
+
+def _bytes(shape: Sequence[Any], dtype: str) -> int:
+    sizes = {"bool": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}
+    return math.prod(map(int, shape)) * sizes.get(dtype, 8)
 
 
 def _numpy_dtype(dtype: str) -> Any:

@@ -17,7 +17,7 @@ from nativeops.errors import (
     refused,
 )
 from nativeops.frameworks import Framework
-from nativeops.frameworks.numpy import no_memory
+from nativeops.frameworks.numpy import check_results, no_memory
 from nativeops.library import missing_kernel
 from nativeops.signature import ArraySpec, Solution
 
@@ -89,6 +89,7 @@ def unfit(op: Op[Any], arrays: Sequence[tuple[str, tuple[int, ...]]], values: Se
 
 def _failed(op: Op[Any], solution: Solution, error: Exception) -> Exception:
     """What a kernel reported of arguments that fit."""
+    check_results(op, solution)
     text = str(error)
     if "no memory for a result" in text:
         spec = op.signature.outputs[0]

@@ -120,9 +120,10 @@ def _explain(
     if devices[0].partition(":")[0] not in ("cpu", "cuda", "meta"):
         text = f"there are no kernels for {devices[0]}."
         return DeviceError(message(op.name, text, described, "move the tensors to cpu or cuda."))
-    if "no memory for a result" in str(error):
-        from nativeops.frameworks.numpy import no_memory
+    from nativeops.frameworks.numpy import check_results, no_memory
 
+    check_results(op, solution)
+    if "no memory for a result" in str(error):
         spec = op.signature.outputs[0]
         shape = op.signature.output_shape(spec, solution)
         return no_memory(op, shape, op.signature.output_dtype(spec, solution))
