@@ -47,6 +47,8 @@ def benches(layer: Layer, also: Sequence[Layer] = ()) -> list[Bench]:
         _training(layer, "training", [*SMALL, MIDDLE, LARGE]),
         _lengths(layer, training=False),
         _lengths(layer, training=True),
+        _high(layer, training=False),
+        _high(layer, training=True),
         _bf16(layer, training=False),
         _bf16(layer, training=True),
         _beside_a_neighbour(layer),
@@ -122,6 +124,27 @@ def _lengths(layer: Layer, *, training: bool) -> Bench:
             form(packed, layer, lengths=True),
             form(masked, layer, lengths=True),
         ],
+    )
+
+
+def _high(layer: Layer, *, training: bool) -> Bench:
+    form = torch_training if training else torch_inference
+    return Bench(
+        f"high, {'training' if training else 'inference'}",
+        'the same with `precision="high"`, where others have float32: a product as three of bf16',
+        sizes=[SMALL[-1], MIDDLE, LARGE],
+        inputs=_arguments(layer, training=training),
+        expected=(_gradients if training else _outputs)(layer),
+        work=_flops(layer, passes=9 if training else 3),
+        limit=product_limit("bfloat16"),
+        seconds=SECONDS,
+        tolerance=1e-3 if training else 1e-4,
+        rivals=[
+            form(torch_ours, replace(layer, precision="high"), OURS, "ours, torch"),
+            form(fused, layer),
+            form(hoisted, layer),
+            onnx_runtime(layer),
+        ][: 3 if training else 4],
     )
 
 

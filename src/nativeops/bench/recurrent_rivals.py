@@ -28,6 +28,7 @@ class Layer:
     kind: Kind
     op: Op[Any]
     activation: str = ""  # of `rnn`: tanh or relu
+    precision: str = "default"  # of our own products
 
     @property
     def name(self) -> str:
@@ -42,7 +43,8 @@ class Layer:
     @property
     def options(self) -> dict[str, str]:
         """Further arguments of the op."""
-        return {"activation": self.activation} if self.activation else {}
+        chosen = {"activation": self.activation} if self.activation else {}
+        return {**chosen, "precision": self.precision} if self.precision != "default" else chosen
 
 
 class Later:
