@@ -61,8 +61,8 @@ def lstm_projected_layer(
     NaN: stays in its own sequence.
     Gradient: for all float arguments.
     Cost: O(Σ lengths · h·(i + p)) time; in memory, beyond the results, the packed weights and two
-        steps (at least 48 rows) of gates. Where a gradient is needed 5·t·b·h numbers are kept,
-        or t·b·h with ``low_memory``, for a third more time.
+        steps of gates (at least 48 rows; with AMX 240). Where a gradient is needed 5·t·b·h numbers
+        are kept, or t·b·h with ``low_memory``, for a third more time.
     Same as: ``torch.nn.LSTM(i, h, proj_size=p)``.
     Source: Sak, Senior & Beaufays 2014, Long short-term memory recurrent neural network
         architectures for large scale acoustic modeling.

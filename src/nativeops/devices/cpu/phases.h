@@ -16,11 +16,13 @@
 namespace nativeops::tuned {
 
 // The items of every phase are split into as many parts as there are threads. A thread takes those
-// of its own part first, in every phase the same, so that its caches know them. When they are gone
-// it waits a moment and then takes items of a thread that is late.
+// of its own part first, in every phase the same, so that its caches know them. Where they read
+// more than fits there, what was read last is there still: every `turn` phases the order is
+// reversed. When they are gone it waits a moment and then takes items of a thread that is late.
 class Phases {
  public:
-  Phases(int64_t phases, int64_t items, int parts) : phases_(phases), items_(items), parts_(parts) {
+  Phases(int64_t phases, int64_t items, int parts, int64_t turn)
+      : phases_(phases), items_(items), turn_(turn), parts_(parts) {
     for (int p = 0; p < parts; ++p) parts_[p].size = first(p + 1) - first(p);
   }
 
@@ -69,7 +71,8 @@ class Phases {
     int64_t taken = p.taken.load(std::memory_order_relaxed);
     while (taken < (phase + 1) * p.size) {
       if (p.taken.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) {
-        return first(part) + taken - phase * p.size;
+        const int64_t place = taken - phase * p.size;
+        return first(part) + (phase / turn_ % 2 == 0 ? place : p.size - 1 - place);
       }
     }
     return -1;
@@ -100,7 +103,7 @@ class Phases {
     while (!is_done(phase, kSpins)) sched_yield();
   }
 
-  const int64_t phases_, items_;
+  const int64_t phases_, items_, turn_;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
   std::vector<Part> parts_;
@@ -109,13 +112,14 @@ class Phases {
 };
 
 // Runs phases of work on all threads, or on this one alone if `steps`, the vector operations in
-// all, are few. Each thread has a `Thread` for as long as it takes part.
+// all, are few. Each thread has a `Thread` for as long as it takes part. turn: see Phases.
 struct Nothing {};
 template <class Thread = Nothing, class F>
-void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& body) {
+void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& body,
+                int64_t turn = 1) {
   const int64_t wanted = steps > kWorthWaking ? dev.num_threads() : 1;
   const int threads = static_cast<int>(std::max<int64_t>(1, std::min(wanted, items)));
-  Phases all(phases, items, threads);
+  Phases all(phases, items, threads, turn);
   dev.parallel(threads, [&](int64_t home) {
     [[maybe_unused]] const Thread thread{};
     all.work(static_cast<int>(home), [&](int64_t phase, int64_t item) { body(home, phase, item); });

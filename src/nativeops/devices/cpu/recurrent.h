@@ -49,7 +49,7 @@ class Forward {
         second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames(), !to.gates),
         items_(std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
-        fused_(!Cell::kSecond && seq_.batch >= kChunkRows &&
+        fused_(!Cell::kSecond && seq_.batch >= kManyRows &&
                (layer.inputs() + layer.width()) * kWidest * static_cast<int64_t>(sizeof(V)) <=
                    kPanels),
         products_(dev.workspace<A>(fused_ ? 0 : chunk_ * seq_.batch * split_.vectors * kGates * n)),
@@ -80,11 +80,13 @@ class Forward {
           if (step == first && !fused_) multiply_input(first, panel);
           first_half(step, panel);
           if (streams_) simd::settle();
-        });
+        },
+        kStages);
   }
 
  private:
-  static constexpr int64_t kChunkRows = 48;
+  // Tiles are so fast that weights from beyond the second cache must serve more rows.
+  static constexpr int64_t kManyRows = 48, kChunkRows = kTiles ? 240 : kManyRows;
   static constexpr int64_t kCaches = int64_t{16} << 20;   // bytes
   static constexpr int64_t kPanels = int64_t{512} << 10;  // bytes of the second cache
   // Blocks of rows whose formulas follow one another: they overlap, but not with a product.

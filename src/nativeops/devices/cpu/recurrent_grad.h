@@ -56,7 +56,8 @@ class Backward {
                                       if (phase % kStages == 1)
                                         return second_half(step, panel, sums);
                                       if (panel < split_.panels) advance(step, panel, sums);
-                                    });
+                                    },
+                                    kStages);
     finish_sums();
     if (to_.x) input_grad();
     weight_grads();

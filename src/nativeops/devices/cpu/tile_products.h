@@ -185,48 +185,54 @@ struct Tiles {
       block<kTall, 4>(weights, v, left, out);
     }
   }
+  // What a loop reads lies in locals: a tile's load may change all other memory, as far as the
+  // compiler knows.
   template <int kTall, int kWide>
   static void block(const Panel& weights, int first, const Rows& left, const Sums& out) {
     each_sum<kTall, kWide>([&](auto tall, auto wide) {
       const float* from = out.init + tall * out.upper * out.init_stride + (first + wide) * kSide;
       tiles::load<sum_tile<kTall>(tall, wide)>(from, out.init_stride * kBytes);
     });
-    for (int64_t b = 0; b * kDepth < room(weights.words); ++b) {
-      load_rows<4>(left, 0, weights.words, b, 0);
-      if constexpr (kTall == 2) load_rows<5>(left, left.upper, weights.words, b, 0);
-      if constexpr (kTall == 1 && kParts == 2) load_rows<5>(left, 0, weights.words, b, 1);
-      if constexpr (kParts == 2) add_weights<kTall, kWide>(weights, first, b, 1);
-      add_weights<kTall, kWide>(weights, first, b, 0);
+    const int64_t distance = left.distance * kBytes, low = weights.words / kParts;
+    const float *upper = left.data, *lower = left.data + left.upper * left.distance,
+                *right = weights.data + first * kSide * weights.words,
+                *further = right + 2 * kSide * weights.words;  // the third and fourth vector
+    for (int64_t b = room(weights.words) / kDepth; b > 0; --b) {
+      tiles::load<4>(upper, distance);
+      if constexpr (kTall == 1 && kParts == 2) tiles::load<5>(upper + low, distance);
+      const auto load_lower = [&] { tiles::load<5>(lower, distance); };
+      if constexpr (kParts == 2) add_weights<kTall, kWide, 1>(right, further, load_lower);
+      add_weights<kTall, kWide, 0>(right, further, load_lower);
       if constexpr (kTall == 2 && kParts == 2) {
-        load_rows<4>(left, 0, weights.words, b, 1);
-        load_rows<5>(left, left.upper, weights.words, b, 1);
+        tiles::load<4>(upper + low, distance);
+        tiles::load<5>(lower + low, distance);
         each_sum<2, kWide>([](auto tall, auto wide) {  // the high parts of weights are still there
           tiles::add_products<sum_tile<2>(tall, wide), 4 + tall, 6 + wide>();
         });
       }
+      upper += kSide, lower += kSide;
+      right += kParts * std::min(kWide, 2) * kTileWords;
+      further += kParts * (kWide - 2) * kTileWords;
     }
     each_sum<kTall, kWide>([&](auto tall, auto wide) {
       float* to = out.data + tall * out.upper * out.stride + (first + wide) * kSide;
       tiles::store<sum_tile<kTall>(tall, wide)>(to, out.stride * kBytes);
     });
   }
-  template <int kTile>
-  static void load_rows(const Rows& rows, int64_t first, int64_t words, int64_t b, int part) {
-    const float* from = rows.data + first * rows.distance + part * words / kParts + b * kSide;
-    tiles::load<kTile>(from, rows.distance * kBytes);
-  }
   // The products with one part of the weights: of the high parts of rows, and of what is in tile 5.
-  template <int kTall, int kWide>
-  static void add_weights(const Panel& weights, int first, int64_t b, int part) {
-    simd::unroll<kWide>([&](auto wide) {
-      constexpr int kRight = 6 + wide % 2;
-      tiles::load<kRight>(
-          tile_at(weights.data, weights.vectors, first + wide, weights.words, b, part),
-          kSide * kBytes);
+  // What is loaded later is waited for less: the lower rows come after a first product.
+  template <int kTall, int kWide, int kPart, class Load>
+  [[gnu::always_inline]] static void add_weights(const float* right, const float* further,
+                                                 Load load_lower) {
+    simd::unroll<kWide>([&](auto wide) __attribute__((always_inline)) {
+      constexpr int kRight = 6 + wide % 2, kPair = wide < 2 ? std::min(kWide, 2) : kWide - 2;
+      const float* pair = wide < 2 ? right : further;
+      tiles::load<kRight>(pair + (kPart * kPair + wide % 2) * kTileWords, kSide * kBytes);
       tiles::add_products<sum_tile<kTall>(0, wide), 4, kRight>();
+      if constexpr (kTall == 2 && wide == 0 && kPart == kParts - 1) load_lower();
       if constexpr (kTall == 2) tiles::add_products<sum_tile<2>(1, wide), 5, kRight>();
-      if constexpr (kTall == 1 && kParts == 2) {
-        if (part == 0) tiles::add_products<sum_tile<1>(0, wide), 5, kRight>();
+      if constexpr (kTall == 1 && kParts == 2 && kPart == 0) {
+        tiles::add_products<sum_tile<1>(0, wide), 5, kRight>();
       }
     });
   }
