@@ -12,7 +12,7 @@ struct GradBlock {
   static constexpr int kVecs = NATIVEOPS_LEVEL >= 2 ? 2 : 1;
   static constexpr int kRows = NATIVEOPS_LEVEL >= 2 ? 6 : 4;
   static constexpr int64_t kWidth = kVecs * simd::kLanes<A>;         // of a slice of k
-  static constexpr int64_t kX = 384, kY = 64;                        // rows of x and of y
+  static constexpr int64_t kX = 384, kY = 96;                        // rows of x and of y
   static constexpr int64_t kSums = (int64_t{24} << 20) / sizeof(A);  // numbers of d_y, at most
 };
 
