@@ -36,7 +36,7 @@ constexpr int kBlockRows = NATIVEOPS_LEVEL >= 2 ? (kVectors == 4   ? 6
 // or tiles of such words (tile_products.h). A row of numbers is a row of words.
 struct Numbers {
   static constexpr bool kAreTiles = false;
-  static constexpr int kPerWord = 1;
+  static constexpr int kPerWord = 1, kWide = kWidest;  // vectors in a panel, at most
   template <int kVectors>
   static constexpr int kRows = kBlockRows<kVectors>;
   static int64_t words(int64_t numbers) { return numbers; }

@@ -70,7 +70,8 @@ class Forward {
         seq_.frames() * (split_.vectors * kGates * (layer_.inputs() + layer_.width()) +
                          out_split_.vectors * layer_.units());
     run_phases<typename Of::Thread>(
-        dev_, chunks * per_chunk, items_, steps, [&](int64_t, int64_t phase, int64_t panel) {
+        dev_, chunks * per_chunk, items_, steps,
+        [&](int64_t, int64_t phase, int64_t panel) {
           const int64_t first = phase / per_chunk * chunk_, stage = phase % per_chunk - converts_;
           if (stage < 0) return convert(first, panel);
           const int64_t step = first + stage / kStages;

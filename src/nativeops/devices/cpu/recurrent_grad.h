@@ -21,7 +21,8 @@ class Backward {
   using A = typename F::A;
   using V = typename F::V;
   static constexpr int n = F::n, kGates = Cell::kGates, kParts = Cell::kParts,
-                       kStages = 1 + Cell::kSecond, kSums = kParts + Cell::kSecond;
+                       kStages = 1 + Cell::kSecond, kWide = Of::kWide,
+                       kSums = kParts + Cell::kSecond;
 
  public:
   Backward(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to)
@@ -34,30 +35,29 @@ class Backward {
         units_(f_.units),
         width_(f_.width),
         kept_gates_(Cell::kKept == 0 || from.gates),
-        split_(ceil_div(width_, n), kWidest, dev.num_threads()),
-        unit_split_(Cell::kSecond ? ceil_div(units_, n) : 0, kWidest, dev.num_threads()),
+        split_(ceil_div(width_, n), kWide, dev.num_threads()),
+        unit_split_(Cell::kSecond ? ceil_div(units_, n) : 0, kWide, dev.num_threads()),
         recurrent_(dev, split_, layer.w_hh, Cell::kStateGates),
         second_(dev, unit_split_, layer.w_second, 1),
         direct_(dev, seq_.batch, width_),
         d_cell_(dev, Cell::kHasCell ? seq_.batch : 0, units_),
         bias_(dev, kSums + Cell::kOwn, std::max(units_, width_)),
-        sums_(dev.workspace<A>(dev.num_threads() * seq_.batch * kWidest * n)) {}
+        sums_(dev.workspace<A>(dev.num_threads() * seq_.batch * kWide * n)) {}
 
   void run() {
     start();
     if (!kept_gates_) Again<Cell, T, Of>(f_).run();
     const int64_t steps = seq_.frames() * (split_.vectors * Cell::kStateGates * units_ +
                                            unit_split_.vectors * width_);
-    run_phases<typename Of::Thread>(dev_, kStages * seq_.steps + 1,
-                                    std::max(split_.panels, unit_split_.panels), steps,
-                                    [&](int64_t home, int64_t phase, int64_t panel) {
-                                      const int64_t step = seq_.steps - 1 - phase / kStages;
-                                      A* sums = sums_.data() + home * seq_.batch * kWidest * n;
-                                      if (phase % kStages == 1)
-                                        return second_half(step, panel, sums);
-                                      if (panel < split_.panels) advance(step, panel, sums);
-                                    },
-                                    kStages);
+    run_phases<typename Of::Thread>(
+        dev_, kStages * seq_.steps + 1, std::max(split_.panels, unit_split_.panels), steps,
+        [&](int64_t home, int64_t phase, int64_t panel) {
+          const int64_t step = seq_.steps - 1 - phase / kStages;
+          A* sums = sums_.data() + home * seq_.batch * kWide * n;
+          if (phase % kStages == 1) return second_half(step, panel, sums);
+          if (panel < split_.panels) advance(step, panel, sums);
+        },
+        kStages);
     finish_sums();
     if (to_.x) input_grad();
     weight_grads();
@@ -226,17 +226,17 @@ class Backward {
   // d_x = d_gates · W_ih; 0 beyond the end of a sequence
   void input_grad() {
     constexpr int64_t kRows = 240;
-    const Split split(ceil_div(layer_.inputs(), n), kWidest, dev_.num_threads());
+    const Split split(ceil_div(layer_.inputs(), n), kWide, dev_.num_threads());
     const ColumnPanels<T, Of> panels(dev_, split, layer_.w_ih, kGates);
     const int64_t chunks = ceil_div(seq_.frames(), kRows);
-    auto memory = dev_.template workspace<A>(dev_.num_threads() * kRows * kWidest * n);
+    auto memory = dev_.template workspace<A>(dev_.num_threads() * kRows * kWide * n);
     const int64_t steps = seq_.frames() * split.vectors * kGates * units_;
     run_phases<typename Of::Thread>(
         dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
           const int64_t panel = item / chunks, first = item % chunks * kRows;
           const int64_t count = std::min(kRows, seq_.frames() - first),
                         width = split.count(panel) * n;
-          A* sums = memory.data() + home * kRows * kWidest * n;
+          A* sums = memory.data() + home * kRows * kWide * n;
           const A* rows[kRows];
           for (int64_t i = 0; i < count; ++i) rows[i] = f_.all.data() + (first + i) * f_.row_size;
           std::fill_n(sums, count * width, A(0));

@@ -25,6 +25,7 @@ struct Tiles {
   static constexpr bool kAreTiles = true;
   static constexpr int kParts = kPartsOfNumber;
   static constexpr int kPerWord = 2, kSide = 16;
+  static constexpr int kWide = 8;  // vectors in a panel: rows are read for all of them at once
   static constexpr int64_t kDepth = 32;  // rows and words of a row; numbers in them
   static constexpr int64_t kTileWords = kSide * kSide, kBytes = sizeof(float);
   using V = simd::Vec<float>;
@@ -123,7 +124,7 @@ struct Tiles {
       if (height > kSide) {
         for (int v = 0; v < vectors; v += 2) block_of<2>(weights, v, left, out);
       } else {
-        block_of<1>(weights, 0, left, out);
+        for (int v = 0; v < vectors; v += 4) block_of<1>(weights, v, left, out);
       }
     });
   }

@@ -21,7 +21,7 @@ template <class T, class Of = Numbers>
 class WeightGrad {
   using A = Accum<T>;
   static constexpr bool kPairs = !std::is_same_v<Of, Numbers> && !Of::kAreTiles;
-  static constexpr int n = simd::kLanes<A>;
+  static constexpr int n = simd::kLanes<A>, kWide = Of::kWide;
   static constexpr int64_t kFrames = 768, kRows = Of::kAreTiles ? 256 : 240;
 
  public:
@@ -45,7 +45,7 @@ class WeightGrad {
   // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]][u] · right[frame][c]
   void add(Out<T, 2> to, const int* part, int64_t units) {
     const bool direct = std::is_same_v<A, T> && to.stride(1) == 1;
-    const Split split(ceil_div(to.size(1), n), kWidest, dev_.num_threads());
+    const Split split(ceil_div(to.size(1), n), kWide, dev_.num_threads());
     auto memory = dev_.template workspace<A>(direct ? 0 : to.count());
     const View<A, 2> result = direct ? View<A, 2>{reinterpret_cast<A*>(to.data),
                                                   {to.size(0), to.size(1)},
@@ -155,7 +155,7 @@ class WeightGrad {
     const int64_t inside = std::min(width, target.to.size(1) - first);
     A* to = target.right.data() + first * depth_;
     if constexpr (Of::kAreTiles) {
-      alignas(64) A block[Of::kDepth * kWidest * n];
+      alignas(64) A block[Of::kDepth * kWide * n];
       for (int64_t b = 0; b * Of::kDepth < count; ++b) {
         std::fill_n(block, Of::kDepth * width, A(0));
         for (int64_t k = b * Of::kDepth; k < std::min(count, (b + 1) * Of::kDepth); ++k) {
@@ -170,7 +170,7 @@ class WeightGrad {
     for (int64_t k = 0; k < count; k += Of::kPerWord, to += width) {
       copy(start + k, first, inside, to);
       if constexpr (kPairs) {
-        alignas(64) A other[kWidest * n] = {};
+        alignas(64) A other[kWide * n] = {};
         if (k + 1 < count) copy(start + k + 1, first, inside, other);
         for (int64_t c = 0; c < width; c += n) {
           simd::store(to + c, simd::words_of(simd::to_bf16(simd::load(to + c)),
@@ -193,9 +193,9 @@ class WeightGrad {
       const int64_t gate = (first + i) / target.units, unit = (first + i) % target.units;
       rows[i] = rows_.data() + (target.part[gate] * room_ + unit) * stride_;
     }
-    alignas(64) A zeros[kWidest * n] = {};
-    constexpr int64_t kStep = Of::template kRows<kWidest>;
-    alignas(64) A sums[kStep * kWidest * n];
+    alignas(64) A zeros[kWide * n] = {};
+    constexpr int64_t kStep = Of::template kRows<kWide>;
+    alignas(64) A sums[kStep * kWide * n];
     int64_t some = 0;
     for (int64_t i = 0; i < height; i += some) {
       some = std::min(kStep, height - i);  // of tiles, those of one gate: at equal distances
