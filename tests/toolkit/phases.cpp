@@ -86,6 +86,19 @@ CASE(one_thread_alone_does_all) {
   }
 }
 
+CASE(the_order_of_items_is_reversed_in_turn) {
+  for (int64_t turn : {1, 2}) {
+    std::vector<int64_t> order;
+    Phases phases(4, 3, 1, turn);
+    phases.work(0, [&](int64_t, int64_t item) { order.push_back(item); });
+    const std::vector<int64_t> forth{0, 1, 2}, back{2, 1, 0};
+    for (int64_t phase = 0; phase < 4; ++phase) {
+      const auto begin = order.begin() + 3 * phase;
+      EXPECT(std::vector<int64_t>(begin, begin + 3) == (phase / turn % 2 == 0 ? forth : back));
+    }
+  }
+}
+
 CASE(late_threads_take_part_or_find_nothing) {
   for (int run = 0; run < 20; ++run) {
     Sums sums(200, 9);

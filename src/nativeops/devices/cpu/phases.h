@@ -21,7 +21,7 @@ namespace nativeops::tuned {
 // reversed. When they are gone it waits a moment and then takes items of a thread that is late.
 class Phases {
  public:
-  Phases(int64_t phases, int64_t items, int parts, int64_t turn)
+  Phases(int64_t phases, int64_t items, int parts, int64_t turn = 1)
       : phases_(phases), items_(items), turn_(turn), parts_(parts) {
     for (int p = 0; p < parts; ++p) parts_[p].size = first(p + 1) - first(p);
   }
