@@ -277,7 +277,7 @@ def test_bench_prints_ratios_and_keeps_the_figures(
     assert [line["rival"] for line in json.loads(figures.read_text())] == ["ours, NumPy", "scipy"]
     (history,) = (tmp_path / "history").iterdir()
     assert len(read(history)) == 2
-    page = (tmp_path / "results" / "pairwise_l1.md").read_text()
+    page = (tmp_path / "results" / history.stem / "pairwise_l1.md").read_text()
     assert page.startswith("# pairwise_l1\n")
     assert len({line.count("|") for line in page.splitlines() if line.startswith("|")}) == 1
 
@@ -286,7 +286,7 @@ def test_bench_draws_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(bench_command, "run", fake_run)
     run("bench", "pairwise_l1", "--results", str(tmp_path))
-    drawn = tmp_path / "results/pairwise_l1.svg"
+    (drawn,) = tmp_path.glob("results/*/pairwise_l1.svg")
     text = drawn.read_text()
     for shown in ("ours, NumPy", "500 ms", "scipy", "1.00 s", "n=4 m=4 d=8"):
         assert f">{shown}<" in text

@@ -134,7 +134,7 @@ def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measuremen
     cpu = machine.cpu_name()
     print_data(report.to_terminal(shared, benches, rows, cpu))
     if folder:
-        page = folder / "results" / f"{name}.md"
+        page = folder / "results" / shared.machine / f"{name}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         drawn = draw(page.with_suffix(".svg"), report.headline(shared, cpu), measured)
         page.write_text(report.to_markdown(shared, benches, rows, cpu, drawn))
