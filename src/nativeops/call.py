@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from nativeops import identity
@@ -38,6 +39,7 @@ class Op(Generic[F]):
         independent: Sequence[str] = (),
         carries: str = "",
         logs: str = "",
+        rounding: Mapping[tuple[str, str], float] = MappingProxyType({}),
     ) -> None:
         self.reference = reference
         self.signature = signature
@@ -46,6 +48,7 @@ class Op(Generic[F]):
         self.independent = tuple(independent)  # axes along which parts may be computed apart
         self.carries = carries  # the axis whose every step rounds to the result's dtype
         self.logs = logs  # the axis along which logarithms are added up
+        self.rounding = rounding  # of products of float32, by an attribute's name and value
         self.name = self.__name__ = signature.op
         self.__module__ = reference.__module__
         self.__qualname__ = reference.__qualname__

@@ -98,6 +98,7 @@ def op(
     independent: str = "",
     carries: str = "",
     logs: str = "",
+    rounding: Mapping[tuple[str, str], float] | None = None,
     reuse: Mapping[str, str] | None = None,
 ) -> "Callable[[F], Op[F]]":
     """Declare an op: the function's annotations are its signature, its body the NumPy reference.
@@ -115,6 +116,8 @@ def op(
             so that in half precision every step rounds.
         logs: A named axis along which logarithms are added up. Their sum grows with the axis, and
             with it the rounding of all that is computed from the sum.
+        rounding: The unit roundoff of products of float32 where an attribute has a value that
+            allows more than 2**-24, as ``{("precision", "high"): 2**-16}``.
     """
 
     def declare(reference: F) -> "Op[F]":
@@ -125,11 +128,14 @@ def op(
             raise TypeError(f"{signature.op}: no result has the axis `{carries}`")
         if logs and not any(axis.name == logs for s in signature.inputs for axis in s.axes):
             raise TypeError(f"{signature.op}: no input has the axis `{logs}`")
+        for name, _ in rounding or {}:
+            if not any(spec.name == name for spec in signature.attributes):
+                raise TypeError(f"{signature.op}: `rounding` names no attribute `{name}`")
         if not signature.op.isascii():  # TensorFlow ends the process at such a name
             raise TypeError(f"{signature.op}: the name of an op must be ASCII")
         folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
         where = _normal(folder / kernel)
-        declared = Op(reference, signature, where, autocast, apart, carries, logs)
+        declared = Op(reference, signature, where, autocast, apart, carries, logs, rounding or {})
         register(declared)
         return declared
 

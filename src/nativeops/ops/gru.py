@@ -18,7 +18,7 @@ class GruLayer(NamedTuple, Generic[Array]):
     gates: Kept[Float[Array, "t-low_memory*t b 3*h+linear_before_reset*h"]]
 
 
-@op(kernel="gru.h", independent="b", carries="t", reuse={"h_n": "h_0"})
+@op(kernel="gru.h", independent="b", carries="t", rounding=_steps.ROUNDING, reuse={"h_n": "h_0"})
 def gru_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "3*h i"],
@@ -108,7 +108,7 @@ class GruLayerGrad(NamedTuple, Generic[Array]):
     d_h_0: Float[Array, "b h"] | None
 
 
-@op(kernel="gru.h", independent="b", carries="t")
+@op(kernel="gru.h", independent="b", carries="t", rounding=_steps.ROUNDING)
 def gru_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "3*h i"],

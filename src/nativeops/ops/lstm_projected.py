@@ -17,7 +17,13 @@ class LstmProjectedLayer(NamedTuple, Generic[Array]):
     cells: Kept[Float[Array, "t b h"]]
 
 
-@op(kernel="lstm_projected.h", independent="b", carries="t", reuse={"h_n": "h_0", "c_n": "c_0"})
+@op(
+    kernel="lstm_projected.h",
+    independent="b",
+    carries="t",
+    rounding=_steps.ROUNDING,
+    reuse={"h_n": "h_0", "c_n": "c_0"},
+)
 def lstm_projected_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],
@@ -92,7 +98,7 @@ class LstmProjectedLayerGrad(NamedTuple, Generic[Array]):
     d_peepholes: Float[Array, "3*h"] | None
 
 
-@op(kernel="lstm_projected.h", independent="b", carries="t")
+@op(kernel="lstm_projected.h", independent="b", carries="t", rounding=_steps.ROUNDING)
 def lstm_projected_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],

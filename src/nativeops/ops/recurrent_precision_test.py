@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import nativeops
+from nativeops.declare import Array, Float, op
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.ops.recurrent_test import both_ways, each_kind, each_level
-from nativeops.testing import installed
+from nativeops.testing import cases, installed
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.aspects import levels, selected
 from nativeops.testing.recurrent import (
@@ -121,3 +122,29 @@ def test_gradient_has_the_precision_of_the_layer(name: str, monkeypatch) -> None
     weights += [torch.ones(5, 5)] if "w_hr" in kind.more else []
     getattr(module, f"{name}_layer")(x, *weights, precision="high").output.sum().backward()
     assert seen == ["high"]
+
+
+def test_the_matrix_allows_high_what_three_products_leave_out_and_nothing_else() -> None:
+    layer = importlib.import_module("nativeops.ops.lstm").lstm_layer
+    spec, reference = layer.signature.outputs[0], np.ones((5, 3, 2))
+
+    def allowed(precision: str) -> float:
+        wanted = (
+            case
+            for case in cases(layer, "numpy", "cpu")
+            if case.dtypes["Float"] == "float32" and case.attributes["precision"] == precision
+        )
+        return float(next(wanted).tolerance(spec, reference).max())
+
+    assert 100 < allowed("high") / allowed("default") < 200
+    assert allowed("highest") == allowed("default")
+
+
+def test_rounding_names_an_attribute() -> None:
+    declared = op(kernel="none.h", rounding={("precise", "high"): 1e-5})
+
+    def f(x: Float[Array, "n"], *, precision: int = 0) -> Float[Array, "n"]:
+        return x
+
+    with pytest.raises(TypeError, match="f: `rounding` names no attribute `precise`"):
+        declared(f)

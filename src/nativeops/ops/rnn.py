@@ -18,7 +18,7 @@ class RnnLayer(NamedTuple, Generic[Array]):
     h_n: Float[Array, "b h"]
 
 
-@op(kernel="rnn.h", independent="b", carries="t", reuse={"h_n": "h_0"})
+@op(kernel="rnn.h", independent="b", carries="t", rounding=_steps.ROUNDING, reuse={"h_n": "h_0"})
 def rnn_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "h i"],
@@ -80,7 +80,7 @@ class RnnLayerGrad(NamedTuple, Generic[Array]):
     d_h_0: Float[Array, "b h"] | None
 
 
-@op(kernel="rnn.h", independent="b", carries="t")
+@op(kernel="rnn.h", independent="b", carries="t", rounding=_steps.ROUNDING)
 def rnn_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "h i"],

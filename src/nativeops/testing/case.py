@@ -114,7 +114,9 @@ class Case:
         """How far an array may be from its reference."""
         n_terms = terms(self.op, spec, self.known, math.prod(self.lead))
         carried, order = bool(self.op.carries), float(self.known.get(self.op.logs, 1))
-        return tolerance(reference, self.dtype(spec), n_terms, carried=carried, order=order)
+        given = self.attributes.items()
+        coarse = max((u for chosen, u in self.op.rounding.items() if chosen in given), default=0.0)
+        return tolerance(reference, self.dtype(spec), n_terms, carried, order, coarse)
 
     def results(self) -> list[tuple[ArraySpec, Any]]:
         """Call the op; the results that it makes."""

@@ -12,6 +12,9 @@ lacks, or the longest axis that it has, since some ops also sum along that. Argu
 order of 1, so that sums on the way are no larger than the largest result; where logarithms are
 added up along an axis, its size is the order of the sums.
 
+An op may say that products of float32 round more where an attribute has a certain value: that is
+then u_sum.
+
 Where results are carried from step to step in their own dtype, what was rounded spreads: u_result
 then counts four times the largest reference instead of each. Such an op's examples keep errors from
 growing from step to step.
@@ -49,14 +52,21 @@ def terms(op: Op[Any], kept: ArraySpec, known: Mapping[str, int], lead: int) -> 
 
 
 def tolerance(
-    reference: Any, dtype: str, n_terms: int, carried: bool = False, order: float = 1.0
+    reference: Any,
+    dtype: str,
+    n_terms: int,
+    carried: bool = False,
+    order: float = 1.0,
+    coarse: float = 0.0,
 ) -> Any:
-    """The bound above, for each element."""
+    """The bound above, for each element; `coarse`: of products of float32, if they round more."""
     if dtype not in UNIT:
         return np.zeros(np.shape(reference))
     size = np.where(np.isfinite(reference), np.abs(reference), 0.0)
     scale = max(1.0, order, float(size.max(initial=0.0)))
     u_sum = UNIT["float64" if dtype == "float64" else "float32"]
+    if dtype == "float32":
+        u_sum = max(u_sum, coarse)
     rounded = np.full_like(size, 4 * scale) if carried else size
     return UNIT[dtype] * rounded + (n_terms + 4) * u_sum * scale + SMALLEST[dtype]
 
