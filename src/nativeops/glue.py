@@ -79,8 +79,10 @@ TUNED = {
     "!defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS) && NATIVEOPS_LEVEL > 0": "cpu",
     "defined(__CUDACC__)": "cuda",
 }
-# What tiles multiply; the rest of a layer runs its AVX-512 kernel, which need not be built twice.
+# What tiles multiply; the rest of a layer runs its AVX-512 kernel, which need not be built twice. A
+# user's op has no other library.
 TILED = {"bfloat16", "float32"}
+UNTILED = "NATIVEOPS_LEVEL < 3 || defined(NATIVEOPS_USER_OP)"
 
 
 def defines(header: Path, name: str) -> bool:
@@ -145,7 +147,7 @@ def _table(ops: Iterable[Op[Any]], digest: str, suffix: str, number: int) -> str
                 f"{op.name}{suffix}_entry{types}}},"
             )
             tiled = not suffix or TILED.intersection(dtypes)
-            rows += [row] if tiled else ["#if NATIVEOPS_LEVEL < 3", row, "#endif"]
+            rows += [row] if tiled else [f"#if {UNTILED}", row, "#endif"]
     listed = "\n".join(rows)
     return f"const Registered entries_{number}({{\n{listed}\n}});\n"
 

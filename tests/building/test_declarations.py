@@ -15,8 +15,9 @@ import pytest
 from nativeops import registry
 from nativeops.declare import Array, Float, Float32, op
 from nativeops.errors import AllocationError, ShapeError
+from nativeops.testing.aspects import levels
 
-from .an_op import HEADER
+from .an_op import DECLARATION, HEADER
 
 OPS = """
 #pragma once
@@ -188,3 +189,22 @@ def test_sizes_beyond_64_bits_are_refused(tmp_path: Path, framework: str, k: int
     assert enlarged(x, k=2).shape == (2048,)
     with pytest.raises((AllocationError, ShapeError), match=r"^enlarged: "):
         enlarged(x, k=k)
+
+
+# Tiles multiply two dtypes only, and built-in ops have another library for the others.
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_tuned_kernel_of_a_user_has_every_dtype(tmp_path: Path, level: str, dtype: str) -> None:
+    name = f"tuned_{level}_{dtype}"
+    kernel = HEADER.replace("scaled", name)
+    (tmp_path / f"{name}.h").write_text(kernel.format(body=FILL.format(value=1)))
+    tuned = kernel.format(body=FILL.format(value=2)).replace("namespace nativeops", TUNED)
+    (tmp_path / f"{name}_cpu.h").write_text(tuned)
+    (tmp_path / f"{name}.py").write_text(DECLARATION.replace("scaled", name))
+    call = f"from nativeops.library import select; select({level!r}); import numpy as np"
+    call += f"; from {name} import {name}; print({name}(np.zeros(3, {dtype!r}))[2])"
+    assert in_process(tmp_path, call) == ("1.0" if level == "portable" else "2.0")
+
+
+FILL = "for_each(dev, out, [=] KERNEL(int64_t i) {{ out(i) = T({value}.0f); }});"
+TUNED = "namespace nativeops::tuned"
