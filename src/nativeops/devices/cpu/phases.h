@@ -16,9 +16,9 @@
 namespace nativeops::tuned {
 
 // The items of every phase are split into as many parts as there are threads. A thread takes those
-// of its own part first, in every phase the same, so that its caches know them. Where they read
-// more than fits there, what was read last is there still: every `turn` phases the order is
-// reversed. When they are gone it waits a moment and then takes items of a thread that is late.
+// of its own part first, in every phase the same, so that its caches know them; when they are gone
+// it waits a moment and then takes items of a thread that is late. Where they read more than a
+// cache holds, what was read last is there still: every `turn` phases the order is reversed.
 class Phases {
  public:
   Phases(int64_t phases, int64_t items, int parts, int64_t turn = 1)
