@@ -2,16 +2,22 @@
 """The steps of a recurrent layer in NumPy, one sequence after the other: what references share."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+
+from nativeops.declare import op
 
 # How exact the products are; the kernels know "high" by its place (devices/recurrent.h).
 Precision = Literal["default", "highest", "high"]
 # "high" takes a·b as three products of bf16. With a = a₁ + a₂ + a₃, where a₁ is the nearest bf16
 # and a₂ the one nearest to the rest, |a₂| is at most 2^-9 |a| and |a₃| 2^-18 |a|. What is left out
 # are a₂·b₂, a₃·b and a·b₃, each at most 2^-18 |a·b|.
-ROUNDING = {("precision", "high"): 3 * 2.0**-18}
+_ROUNDING = {("precision", "high"): 3 * 2.0**-18}
+
+# How a layer of steps and its gradient are declared.
+layer_op = partial(op, independent="b", carries="t", rounding=_ROUNDING)
 
 
 def order(steps: int, lengths: Any, b: int, reverse: bool) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int32, Kept, op
+from nativeops.declare import Array, Float, Int32, Kept
 from nativeops.ops import _steps
 
 
@@ -18,7 +18,7 @@ class GruLayer(NamedTuple, Generic[Array]):
     gates: Kept[Float[Array, "t-low_memory*t b 3*h+linear_before_reset*h"]]
 
 
-@op(kernel="gru.h", independent="b", carries="t", rounding=_steps.ROUNDING, reuse={"h_n": "h_0"})
+@_steps.layer_op(kernel="gru.h", reuse={"h_n": "h_0"})
 def gru_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "3*h i"],
@@ -108,7 +108,7 @@ class GruLayerGrad(NamedTuple, Generic[Array]):
     d_h_0: Float[Array, "b h"] | None
 
 
-@op(kernel="gru.h", independent="b", carries="t", rounding=_steps.ROUNDING)
+@_steps.layer_op(kernel="gru.h")
 def gru_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "3*h i"],

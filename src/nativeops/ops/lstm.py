@@ -3,7 +3,7 @@
 
 from typing import Generic, NamedTuple
 
-from nativeops.declare import Array, Float, Int32, Kept, op
+from nativeops.declare import Array, Float, Int32, Kept
 from nativeops.ops import _lstm, _steps
 
 
@@ -17,13 +17,7 @@ class LstmLayer(NamedTuple, Generic[Array]):
     cells: Kept[Float[Array, "t b h"]]
 
 
-@op(
-    kernel="lstm.h",
-    independent="b",
-    carries="t",
-    rounding=_steps.ROUNDING,
-    reuse={"h_n": "h_0", "c_n": "c_0"},
-)
+@_steps.layer_op(kernel="lstm.h", reuse={"h_n": "h_0", "c_n": "c_0"})
 def lstm_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],
@@ -97,7 +91,7 @@ class LstmLayerGrad(NamedTuple, Generic[Array]):
     d_peepholes: Float[Array, "3*h"] | None
 
 
-@op(kernel="lstm.h", independent="b", carries="t", rounding=_steps.ROUNDING)
+@_steps.layer_op(kernel="lstm.h")
 def lstm_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],

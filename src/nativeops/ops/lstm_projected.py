@@ -3,7 +3,7 @@
 
 from typing import Generic, NamedTuple
 
-from nativeops.declare import Array, Float, Int32, Kept, op
+from nativeops.declare import Array, Float, Int32, Kept
 from nativeops.ops import _lstm, _steps
 
 
@@ -17,13 +17,7 @@ class LstmProjectedLayer(NamedTuple, Generic[Array]):
     cells: Kept[Float[Array, "t b h"]]
 
 
-@op(
-    kernel="lstm_projected.h",
-    independent="b",
-    carries="t",
-    rounding=_steps.ROUNDING,
-    reuse={"h_n": "h_0", "c_n": "c_0"},
-)
+@_steps.layer_op(kernel="lstm_projected.h", reuse={"h_n": "h_0", "c_n": "c_0"})
 def lstm_projected_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],
@@ -98,7 +92,7 @@ class LstmProjectedLayerGrad(NamedTuple, Generic[Array]):
     d_peepholes: Float[Array, "3*h"] | None
 
 
-@op(kernel="lstm_projected.h", independent="b", carries="t", rounding=_steps.ROUNDING)
+@_steps.layer_op(kernel="lstm_projected.h")
 def lstm_projected_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "4*h i"],

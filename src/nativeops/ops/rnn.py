@@ -5,7 +5,7 @@ from typing import Generic, Literal, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int32, op
+from nativeops.declare import Array, Float, Int32
 from nativeops.ops import _steps
 
 Activation = Literal["tanh", "relu"]
@@ -18,7 +18,7 @@ class RnnLayer(NamedTuple, Generic[Array]):
     h_n: Float[Array, "b h"]
 
 
-@op(kernel="rnn.h", independent="b", carries="t", rounding=_steps.ROUNDING, reuse={"h_n": "h_0"})
+@_steps.layer_op(kernel="rnn.h", reuse={"h_n": "h_0"})
 def rnn_layer(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "h i"],
@@ -80,7 +80,7 @@ class RnnLayerGrad(NamedTuple, Generic[Array]):
     d_h_0: Float[Array, "b h"] | None
 
 
-@op(kernel="rnn.h", independent="b", carries="t", rounding=_steps.ROUNDING)
+@_steps.layer_op(kernel="rnn.h")
 def rnn_layer_grad(
     x: Float[Array, "t b i"],
     w_ih: Float[Array, "h i"],
