@@ -8,7 +8,7 @@ from nativeops.layers.ctc import ctc_greedy_decode, ctc_loss
 from nativeops.layers.decoding import ctc_beam_search
 from nativeops.layers.stack import gru, lstm, rnn
 from nativeops.layers.transducer import rnnt_loss
-from nativeops.library import get_num_threads, set_num_threads
+from nativeops.library import empty_cache, get_num_threads, set_num_threads
 from nativeops.ops.chunk import chunk, chunk_view, unchunk
 from nativeops.ops.ctc_beam_search import ctc_prefixes
 from nativeops.ops.ctc_fsa import ctc_fsa, ctc_fsa_packed
@@ -56,6 +56,7 @@ __all__ = [
     "dropout",
     "edit_alignment",
     "edit_distance",
+    "empty_cache",
     "error_rate",
     "fast_baum_welch",
     "fast_baum_welch_packed",

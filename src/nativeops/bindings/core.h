@@ -64,6 +64,10 @@ struct Op {
   size_t required = 0;   // inputs, before the optional ones
   uint32_t certain = 0;  // the outputs that every call makes
   NativeopsKernel kernels[kDevices][kCombinations] = {};
+  mutable bool made_large = false;  // by XLA, on the CPU; by any thread, so only atomically
+
+  void note_large() const { __atomic_store_n(&made_large, true, __ATOMIC_RELAXED); }
+  bool has_made_large() const { return __atomic_load_n(&made_large, __ATOMIC_RELAXED); }
 };
 
 // What the inputs of one call determine.

@@ -31,9 +31,11 @@ bool are_plain(PyObject* arrays, Py_ssize_t n) {
   return true;
 }
 
-// Null where the slow path must take over, perhaps with an error that it will explain.
+// Null where the slow path must take over, perhaps with an error that it will explain. It finds
+// memory for large results.
 PyObject* call(PyObject* op, PyObject* arrays) {
-  PyObject* direct = direct_of(op);
+  const core::Op* known = entry::op_of(op);
+  PyObject* direct = known && !known->has_made_large() ? direct_of(op) : nullptr;
   if (!direct) return nullptr;
   PyObject* result = nullptr;
   if (direct != Py_None && are_plain(arrays, PyLong_AsSsize_t(PyTuple_GetItem(direct, 0))))
@@ -60,6 +62,12 @@ PyObject* eager(PyObject*, PyObject* const* args, Py_ssize_t n) {
   PyObject* result = PyDict_Size(args[2]) ? nullptr : call(args[0], args[1]);
   if (result || !entry::forget_error()) return result;
   return PyObject_CallFunctionObjArgs(jax.slow, args[0], args[1], args[2], nullptr);
+}
+
+PyObject* made_large(PyObject*, PyObject* op) {
+  const core::Op* known = entry::op_of(op);
+  if (PyErr_Occurred()) return nullptr;
+  return PyBool_FromLong(known && known->has_made_large());
 }
 
 }  // namespace nativeops::jax

@@ -13,4 +13,7 @@ PyObject* connect(PyObject* self, PyObject* args);
 // it fails, and for all other calls, `slow(op, args, kwargs)`.
 PyObject* eager(PyObject* self, PyObject* const* args, Py_ssize_t n);
 
+// made_large_in_jax(op): whether XLA has made a large result of it on the CPU
+PyObject* made_large(PyObject* self, PyObject* op);
+
 }  // namespace nativeops::jax

@@ -20,7 +20,7 @@ constexpr size_t kWorthKeeping = SIZE_MAX;  // it would not notice who uses memo
 #else
 constexpr size_t kWorthKeeping = size_t{256} << 10;
 #endif
-constexpr size_t kReady = size_t{64} << 20, kKept = size_t{512} << 20;
+constexpr size_t kReady = size_t{64} << 20, kKept = size_t{2} << 30;
 
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -120,6 +120,8 @@ void release(void* memory) {
   const bool perhaps_kept = reinterpret_cast<uintptr_t>(memory) % kPage == 0;
   if (!perhaps_kept || !cache().give_back(memory)) std::free(memory);
 }
+
+void drop_kept() { cache().drop_all(); }
 
 void expect_writes(void* memory, size_t bytes) {
   if (bytes < kLarge) return;

@@ -13,6 +13,8 @@ constexpr size_t kLarge = size_t{4} << 20;
 // Aligned to 64 bytes; null when there is none.
 void* allocate(size_t bytes);
 void release(void* memory);
+// Gives all that is kept back to the system.
+void drop_kept();
 
 // Whether a framework's allocator is asked for a workspace on the CPU. It gives large blocks back
 // to the system each time, and little is not worth the call.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "nativeops/bindings/jax.h"
+#include "nativeops/bindings/memory.h"
 #include "nativeops/bindings/numpy.h"
 #include "nativeops/bindings/tensorflow_python.h"
 #include "nativeops/bindings/torch.h"
@@ -209,6 +210,11 @@ PyObject* set_num_threads(PyObject*, PyObject* n) {
 
 PyObject* get_num_threads(PyObject*, PyObject*) { return PyLong_FromLong(cpu::num_threads()); }
 
+PyObject* empty_cache(PyObject*, PyObject*) {
+  core::drop_kept();
+  Py_RETURN_NONE;
+}
+
 // connect_torch(path of libtorch_cpu.so, path of libtorch_cuda.so or "")
 PyObject* connect_torch(PyObject*, PyObject* args) {
   const char *cpu, *cuda;
@@ -254,6 +260,7 @@ PyMethodDef methods[] = {
     {"vector_rate", vector_rate, METH_O, nullptr},
     {"set_num_threads", set_num_threads, METH_O, nullptr},
     {"get_num_threads", get_num_threads, METH_NOARGS, nullptr},
+    {"empty_cache", empty_cache, METH_NOARGS, nullptr},
     {"connect_torch", connect_torch, METH_VARARGS, nullptr},
     {"implement_torch", implement_torch, METH_VARARGS, nullptr},
     {"torch_state", torch::state, METH_O, nullptr},
@@ -263,6 +270,7 @@ PyMethodDef methods[] = {
     {"xla_handler", xla_handler, METH_O, nullptr},
     {"connect_jax", jax::connect, METH_VARARGS, nullptr},
     {"eager_jax", function(jax::eager), METH_FASTCALL, nullptr},
+    {"made_large_in_jax", jax::made_large, METH_O, nullptr},
     {"connect_tensorflow", tensorflow::connect_python, METH_VARARGS, nullptr},
     {"implement_tensorflow", tensorflow::implement_python, METH_VARARGS, nullptr},
     {"infer_tensorflow", tensorflow::infer_python, METH_VARARGS, nullptr},

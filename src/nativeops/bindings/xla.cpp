@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "nativeops/bindings/core.h"
+#include "nativeops/bindings/memory.h"
 
 namespace nativeops::xla {
 namespace {
@@ -259,6 +260,9 @@ void execute(const XLA_FFI_CallFrame& frame, const core::Place& place) {
   core::Solution solution;
   if (!core::solve(op, arguments.tensors, arguments.attributes, solution)) fail_fit(op);
   read_outputs(op, frame, solution, arguments);
+  if (place.device_type == kNativeopsCpu)
+    for (size_t i = 0; i < op.outputs.size(); ++i)
+      if (solution.bytes[i] >= static_cast<int64_t>(core::kLarge)) op.note_large();
   NativeopsTensor* outputs = arguments.tensors + op.inputs.size();
   switch (core::run(op, solution, arguments.tensors, outputs, arguments.attributes, place)) {
     case core::Status::ok:

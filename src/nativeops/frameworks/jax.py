@@ -13,7 +13,7 @@ import jax.ffi
 
 from nativeops.call import Op, check_frameworks, given
 from nativeops.errors import BuildError, NativeOpsError, message, refused
-from nativeops.frameworks import jax_gradient, jax_vmap  # noqa: F401  they register their rules
+from nativeops.frameworks import jax_gradient, jax_large, jax_vmap  # noqa: F401  they have rules
 from nativeops.frameworks.jax_call import Call, Handle, device_of
 from nativeops.frameworks.jax_primitive import TARGET, compute
 from nativeops.library import extension
@@ -21,6 +21,7 @@ from nativeops.registry import ops
 
 with jax.ensure_compile_time_eval():  # the first call of a program may be a traced one
     _Array = type(jax.numpy.zeros(0))
+_made_large = extension().made_large_in_jax
 _NOT_BUILT = "was built without what JAX needs, because jaxlib was not installed then."
 
 
@@ -53,6 +54,7 @@ class Jax:
 def call(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """One call with all that the extension leaves out: tracing, attributes, errors, first calls."""
     handle = op.handles.get("jax") or connect(op)
+    written = args, kwargs
     if handle.absent:
         args, kwargs = handle.absent.take(args, kwargs)
     way = handle.find(kwargs)
@@ -63,6 +65,8 @@ def call(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             check_frameworks(op, args)
             return compute(way, args)  # something is traced: it must see the op itself
     try:
+        if _made_large(op) and jax_large.makes_large(way, args) and jax_large.is_usual():
+            return jax_large.compute(op, *written)
         return way.compiled(*args)
     except Exception as error:
         raise _explain(way, args, error) from None

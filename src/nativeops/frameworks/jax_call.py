@@ -29,6 +29,7 @@ class Call:
         op = handle.op
         self.handle, self.op, self.attributes, self.mask = handle, op, attributes, mask
         self.inputs = op.signature.inputs
+        self.large: dict[Any, bool] = {}  # see `jax_large`
         self.made = [s for bit, s in enumerate(op.signature.outputs) if mask >> bit & 1]
         # Results that take over an input's memory, which XLA copies first if it is still needed: an
         # eager call keeps all its inputs, so it would be a copy for nothing.

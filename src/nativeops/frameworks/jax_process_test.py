@@ -72,6 +72,9 @@ first, second, third, _ = jax.devices()
 x, y = jnp.ones((5, 7)), jnp.zeros((6, 7))
 assert pairwise_l1(jax.device_put(x, second), y).devices() == {second}
 assert pairwise_l1(jax.device_put(x, third), jax.device_put(y, third)).devices() == {third}
+large = jax.device_put(jnp.ones((1100, 3)), second)
+for _ in range(2):
+    assert pairwise_l1(large, large).devices() == {second}
 with jax.default_device(second):
     assert pairwise_l1(jnp.ones((5, 7)), jnp.ones((6, 7))).devices() == {second}
 for call in (pairwise_l1, lambda *a: pairwise_l1(x=a[0], y=a[1])):

@@ -294,20 +294,26 @@ def jax_products(side: int = 512) -> Callable[[], Any]:
 
 
 WAYS = ("ours alone", "theirs alone", "in turn", "at once")
+PER_ROUND = 8  # of our calls: together they take about as long as a product
+LONG = 64  # rounds: PyTorch makes threads of its own for each thread that calls it
 
 
 def beside(rival: Rival, products: Callable[[], Any], name: str, way: str) -> Rival:
-    """Rounds of our call and of a matrix product: one of them, one after the other, or at once."""
+    """Rounds of our calls and of a matrix product: one of them, one after the other, or at once."""
 
     def prepare(*arrays: NdArray) -> Callable[[], Any]:
         call, product = rival.prepare(*arrays), products()
 
+        def calls() -> None:
+            for _ in range(PER_ROUND):
+                call()
+
         def run() -> Any:
             if way == "at once":
-                together([lambda: many(call), lambda: many(product)])
-            for _ in range(ROUNDS if way != "at once" else 0):
+                together([lambda: many(calls), lambda: many(product)])
+            for _ in range(LONG if way != "at once" else 0):
                 if way != "theirs alone":
-                    call()
+                    calls()
                 if way != "ours alone":
                     product()
             return call()
@@ -315,18 +321,18 @@ def beside(rival: Rival, products: Callable[[], Any], name: str, way: str) -> Ri
         return run
 
     name = f"{rival.name} and {name}, {way}"
-    return Rival(name, prepare, rival.package, rival.framework, calls=ROUNDS)
+    return Rival(name, prepare, rival.package, rival.framework, calls=LONG)
 
 
 def many(call: Callable[[], Any]) -> None:
     """All rounds of one of two neighbours."""
-    for _ in range(ROUNDS):
+    for _ in range(LONG):
         call()
 
 
 NEIGHBOURS = Bench(
     "neighbours",
-    "a round of our call and a matrix product by another library's threads",
+    f"a round of {PER_ROUND} calls of ours and a matrix product by another library's threads",
     sizes=MIDDLE,
     inputs=two_sets,
     expected=distances,

@@ -5,7 +5,6 @@ Its base class is the one that PyTorch itself uses for one level of a transform 
 """
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from types import new_class
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.autograd.function import _SingleLevelFunction
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.torch_absent import of_absent
+from nativeops.frameworks.torch_keep import forward_of_arrays, picker
 from nativeops.signature import VARIABLES
 
 _FLOATS = VARIABLES["Float"]
@@ -46,15 +46,18 @@ class Function:
             if spec.kept or (spec.optional and spec.name in op.gradient_names)
         )
         saved = [name for name in op.gradient_names if name in inputs or name in outputs]
-        self.pick_saved, self.saved = _picker([*inputs, *outputs], saved), saved
+        self.pick_saved, self.saved = picker([*inputs, *outputs], saved), saved
         known = [*saved, *attributes, *(f"d_{name}" for name in outputs), "needs"]
-        self.pick_arguments = _picker(known, op.gradient_names)
+        self.pick_arguments = picker(known, op.gradient_names)
         self.words = [(i, a.choices) for i, a in enumerate(signature.attributes) if a.choices]
         self.asked = [i for i, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
         self.integers = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] not in _FLOATS]
         self.rest = (None,) * (len(attributes) + self.selective)
         self.needs: dict[tuple[bool, ...], tuple[str, ...]] = {}  # the patterns that occurred
-        methods = {"forward": staticmethod(self.forward), "backward": staticmethod(self.backward)}
+        forward = self.forward
+        if self.single and not (self.read_mask or self.optional or self.rest):
+            forward = forward_of_arrays(self.pick_saved)
+        methods = {"forward": staticmethod(forward), "backward": staticmethod(self.backward)}
         made: Any = new_class(
             op.name, (_SingleLevelFunction,), exec_body=lambda b: b.update(methods)
         )
@@ -137,11 +140,3 @@ class Function:
             for i, choices in self.words:
                 numbers[i] = choices[numbers[i]]
         return numbers
-
-
-def _picker(known: Sequence[str], wanted: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that picks from a tuple, ordered as `known`, what stands in `wanted`."""
-    places = [known.index(name) for name in wanted]
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda values: tuple(values[place] for place in places)

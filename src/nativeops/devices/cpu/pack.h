@@ -40,7 +40,7 @@ class Scratch {
 
 // A block of a matrix, packed: its rows `width` numbers apart, zeros up to a whole vector.
 template <class A, class T>
-void pack_rows(View<const T, 2> from, A* to, int64_t width) {
+void pack_rows(const View<const T, 2>& from, A* to, int64_t width) {
   constexpr int64_t n = simd::kLanes<A>;
   const int64_t cols = from.size(1);
   for (int64_t r = 0; r < from.size(0); ++r) {
@@ -52,7 +52,7 @@ void pack_rows(View<const T, 2> from, A* to, int64_t width) {
 
 // The same where the columns are what lies contiguous: square tiles, transposed in registers.
 template <class A, class T>
-void pack_columns(View<const T, 2> from, A* to, int64_t width) {
+void pack_columns(const View<const T, 2>& from, A* to, int64_t width) {
   constexpr int64_t n = simd::kLanes<A>;
   const int64_t rows = from.size(0), cols = from.size(1);
   for (int64_t r0 = 0; r0 < rows; r0 += n) {
@@ -71,7 +71,7 @@ void pack_columns(View<const T, 2> from, A* to, int64_t width) {
 }
 
 template <class A, class T>
-void pack(View<const T, 2> from, A* to, int64_t width) {
+void pack(const View<const T, 2>& from, A* to, int64_t width) {
   if (from.stride(1) == 1) return pack_rows(from, to, width);
   if (from.stride(0) == 1) return pack_columns(from, to, width);
   const int64_t padded = round_up(from.size(1), simd::kLanes<A>);

@@ -37,7 +37,7 @@ struct Sums {
 
 // The block of kRows rows of x and kVecs vectors of y: x row by row, y by k.
 template <class Fold, int kRows, int kVecs, class A>
-void pairwise_kernel(const Fold& fold, const A* x, const A* y, int64_t depth, Sums<A> sums,
+void pairwise_kernel(const Fold& fold, const A* x, const A* y, int64_t depth, const Sums<A>& sums,
                      int64_t cols) {
   using Block = PairwiseBlock<A>;
   constexpr int n = simd::kLanes<A>;

@@ -27,7 +27,8 @@ struct GradOperands {
 // kRows rows of x against n_y rows of y. `term` gives d(i,k), the derivative of the (i,j,k)-th term
 // by x; that by y is its negative.
 template <class Term, bool kX, bool kY, int kRows, int kVecs, class A>
-void pairwise_grad_kernel(Term term, GradOperands<A> at) {
+void pairwise_grad_kernel(Term term, const GradOperands<A>& operands) {
+  GradOperands<A> at = operands;
   using Block = GradBlock<A>;
   using V = simd::Vec<A>;
   constexpr int n = simd::kLanes<A>;
@@ -83,16 +84,18 @@ void pairwise_grad_strip(Term term, GradOperands<A> at, int64_t rows, bool narro
 template <class Term, bool kX, bool kY, class A, class T>
 void pairwise_grad_block(Term term, GradOperands<A> at, In<T, 2> d_out, bool narrow) {
   using Block = GradBlock<A>;
-  alignas(64) A packed[Block::kRows * Block::kY];
   at.n_y = d_out.size(1);
+  if constexpr (std::is_same_v<A, T>) {
+    if (d_out.stride(1) == 1) {
+      at.d_out = d_out.data, at.stride = d_out.stride(0);
+      return pairwise_grad_strip<Term, kX, kY, Block::kRows>(term, at, d_out.size(0), narrow);
+    }
+  }
+  alignas(64) A packed[Block::kRows * Block::kY];
+  at.d_out = packed, at.stride = Block::kY;
   for (int64_t i = 0; i < d_out.size(0); i += Block::kRows) {
     const auto strip = part(d_out, i, Block::kRows, 0, at.n_y);
-    const bool direct = std::is_same_v<A, T> && strip.stride(1) == 1;
-    if constexpr (std::is_same_v<A, T>) at.d_out = strip.data, at.stride = strip.stride(0);
-    if (!direct) {
-      pack(strip, packed, Block::kY);
-      at.d_out = packed, at.stride = Block::kY;
-    }
+    pack(strip, packed, Block::kY);
     pairwise_grad_strip<Term, kX, kY, Block::kRows>(term, at, strip.size(0), narrow);
     at.x += Block::kRows * Block::kWidth;
     if (kX) at.d_x += Block::kRows * Block::kWidth;
@@ -113,9 +116,9 @@ void pairwise_grad_slice(Term term, In<T, 2> x, In<T, 2> y, In<T, 2> d_out, Out<
     if (kX) std::fill_n(d_x_rows, x_part.size(0) * Block::kWidth, A(0));
     for (int64_t j = 0; j < m; j += Block::kY) {
       pack(part(y, j, Block::kY, 0, width), y_rows, Block::kWidth);
+      const auto d_part = part(d_out, i, Block::kX, j, Block::kY);
       A* d_y_rows = kY ? d_y + j * Block::kWidth : nullptr;
       const GradOperands<A> at{x_rows, y_rows, nullptr, 0, 0, d_x_rows, d_y_rows};
-      const auto d_part = part(d_out, i, Block::kX, j, Block::kY);
       pairwise_grad_block<Term, kX, kY>(term, at, d_part, width <= simd::kLanes<A>);
     }
     if (kX) unpack(d_x_rows, Block::kWidth, part(d_x, i, Block::kX, 0, width));
@@ -173,13 +176,13 @@ void pairwise_grad_parts(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3
   for (int64_t first = 0; first < plan.pairs; first += plan.pairs_at_once) {
     const int64_t pairs = std::min(plan.pairs_at_once, plan.pairs - first);
     parallel_if_large(dev, pairs * plan.parts, pairs * steps, [&](int64_t task) {
-      const int64_t pair = first + task / plan.parts, i = task % plan.parts * plan.rows;
-      const int64_t b = pair / plan.slices, k = pair % plan.slices * width;
+      const int64_t p = task / pairs, pair = task % pairs, i = p * plan.rows;
+      const int64_t b = (first + pair) / plan.slices, k = (first + pair) % plan.slices * width;
       const auto d_x_part = kX ? part(at(d_x, b), i, plan.rows, k, width) : Out<T, 2>{};
-      pairwise_grad_slice<Term, kX, kY, A>(term, part(at(x, b), i, plan.rows, k, width),
-                                           part(at(y, b), 0, m, k, width),
-                                           part(at(d_out, b), i, plan.rows, 0, m), d_x_part,
-                                           kY ? d_y_parts.data() + task * sums : nullptr);
+      pairwise_grad_slice<Term, kX, kY, A>(
+          term, part(at(x, b), i, plan.rows, k, width), part(at(y, b), 0, m, k, width),
+          part(at(d_out, b), i, plan.rows, 0, m), d_x_part,
+          kY ? d_y_parts.data() + (pair * plan.parts + p) * sums : nullptr);
     });
     if (!kY) continue;
     constexpr int64_t kRowsAtOnce = 256;
