@@ -11,6 +11,8 @@ struct Jax {
   PyObject* handles = nullptr;  // names of attributes and keys
   PyObject* name = nullptr;
   PyObject* direct = nullptr;
+  PyObject* aval = nullptr;
+  PyObject* shape = nullptr;
 } jax;
 
 // (number of arrays, function) of an op; null without an error if there is none yet.
@@ -21,6 +23,30 @@ PyObject* direct_of(PyObject* op) {
   PyObject* direct = handle ? PyObject_GetAttr(handle, jax.direct) : nullptr;
   Py_DECREF(handles);
   return direct;
+}
+
+// With fewer elements in all inputs a result is hardly large.
+constexpr Py_ssize_t kFew = 1024;
+
+// The number of elements; below 0 with an error.
+Py_ssize_t elements_of(PyObject* array) {
+  PyObject* type = PyObject_GetAttr(array, jax.aval);
+  PyObject* shape = type ? PyObject_GetAttr(type, jax.shape) : nullptr;
+  const Py_ssize_t rank = shape ? PyTuple_Size(shape) : -1;
+  Py_ssize_t count = 1;
+  for (Py_ssize_t axis = 0; axis < rank; ++axis)
+    count *= PyLong_AsSsize_t(PyTuple_GetItem(shape, axis));
+  Py_XDECREF(shape);
+  Py_XDECREF(type);
+  return PyErr_Occurred() ? -1 : count;
+}
+bool are_few(PyObject* arrays) {
+  Py_ssize_t count = 0;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(arrays); ++i) {
+    const Py_ssize_t elements = elements_of(PyTuple_GetItem(arrays, i));
+    if (elements < 0 || (count += elements) >= kFew) return false;
+  }
+  return true;
 }
 
 bool are_plain(PyObject* arrays, Py_ssize_t n) {
@@ -35,10 +61,11 @@ bool are_plain(PyObject* arrays, Py_ssize_t n) {
 // memory for large results.
 PyObject* call(PyObject* op, PyObject* arrays) {
   const core::Op* known = entry::op_of(op);
-  PyObject* direct = known && !known->has_made_large() ? direct_of(op) : nullptr;
+  PyObject* direct = known ? direct_of(op) : nullptr;
   if (!direct) return nullptr;
   PyObject* result = nullptr;
-  if (direct != Py_None && are_plain(arrays, PyLong_AsSsize_t(PyTuple_GetItem(direct, 0))))
+  if (direct != Py_None && are_plain(arrays, PyLong_AsSsize_t(PyTuple_GetItem(direct, 0))) &&
+      (!known->has_made_large() || are_few(arrays)))
     result = PyObject_Call(PyTuple_GetItem(direct, 1), arrays, nullptr);
   Py_DECREF(direct);
   return result;
@@ -50,7 +77,8 @@ PyObject* connect(PyObject*, PyObject* args) {
   PyObject *array_type, *slow;
   if (!PyArg_ParseTuple(args, "OO", &array_type, &slow)) return nullptr;
   jax = {Py_NewRef(array_type), Py_NewRef(slow), PyUnicode_InternFromString("handles"),
-         PyUnicode_InternFromString("jax"), PyUnicode_InternFromString("direct")};
+         PyUnicode_InternFromString("jax"), PyUnicode_InternFromString("direct"),
+         PyUnicode_InternFromString("aval"), PyUnicode_InternFromString("shape")};
   Py_RETURN_NONE;
 }
 
