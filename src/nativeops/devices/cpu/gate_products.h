@@ -64,11 +64,15 @@ class GateProducts {
 
   int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
 
-  // sums[r] = rows[r] · weights + bias; alone: as `multiply` has it
-  void multiply(int64_t p, const A* const* rows, int64_t count, A* sums, bool alone) const {
+  // The weights of a panel; null for those that do not exist, or are read as they lie.
+  const A* panel(int64_t p) const { return direct_ || p < 0 ? nullptr : bias(p) + width(p); }
+
+  // sums[r] = rows[r] · weights + bias; alone, soon: as `multiply` has it
+  void multiply(int64_t p, const A* const* rows, int64_t count, A* sums, bool alone,
+                const A* soon = nullptr) const {
     if (!direct_) {
-      return tuned::multiply<Of>(static_cast<int>(width(p) / n), rows, count, 0, depth_,
-                                 bias(p) + width(p), bias(p), 0, sums, width(p), alone);
+      return tuned::multiply<Of>(static_cast<int>(width(p) / n), rows, count, 0, depth_, panel(p),
+                                 bias(p), 0, sums, width(p), alone, soon);
     }
     for (int u = 0; u < split_.count(p); ++u) {
       for (int g = 0; g < kGates; ++g) multiply_as_it_lies(p, u, g, rows, count, sums);

@@ -61,10 +61,12 @@ struct Pairs : Numbers {
 // sums[r] = init[r] + Σ_k rows[r][k] · panel[k], for kRows rows and kVectors vectors. The sum of an
 // element is taken in the order of k, whatever the block: no result depends on how work is split.
 // A row that is the only one is summed up in four parts: each product would wait for the one
-// before.
-template <class Of, int kRows, int kVectors, class A, int kParts = 1>
+// before. kFetch: a line from `soon` on is fetched into the second cache with each row of the
+// panel.
+template <class Of, int kRows, int kVectors, class A, int kParts = 1, bool kFetch = false>
 void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A* panel,
-                    const A* init, int64_t init_stride, A* sums, int64_t stride) {
+                    const A* init, int64_t init_stride, A* sums, int64_t stride,
+                    [[maybe_unused]] const A* soon) {
   constexpr int n = simd::kLanes<A>;
   simd::Vec<A> sum[kParts][kRows][kVectors];
   const A* row[kRows];
@@ -78,6 +80,7 @@ void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A
   const auto add = [&](int64_t k, auto p) __attribute__((always_inline)) {
     simd::Vec<A> weight[kVectors];
     simd::unroll<kVectors>([&](auto v) { weight[v] = simd::load(panel + v * n); });
+    if constexpr (kFetch) __builtin_prefetch(soon + k * n, 0, 2);
     simd::unroll<kRows>([&](auto r) {
       const simd::Vec<A> value = simd::broadcast_from(row[r] + k);
       simd::unroll<kVectors>(
@@ -100,10 +103,11 @@ void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A
 
 template <class A>
 using MultiplyBlock = void (*)(const A* const*, int64_t, int64_t, const A*, const A*, int64_t, A*,
-                               int64_t);
-template <class Of, class A, int kVectors, int... kRow>
+                               int64_t, const A*);
+template <class Of, class A, int kVectors, bool kFetch, int... kRow>
 MultiplyBlock<A> block_of(int rows, std::integer_sequence<int, kRow...>) {
-  static constexpr MultiplyBlock<A> table[] = {&multiply_block<Of, kRow + 1, kVectors, A>...};
+  static constexpr MultiplyBlock<A> table[] = {
+      &multiply_block<Of, kRow + 1, kVectors, A, 1, kFetch>...};
   return table[rows - 1];
 }
 
@@ -116,34 +120,43 @@ void for_blocks(int64_t rows, int64_t most, F&& body, int64_t together = 1) {
     body(first, std::min(b + together, blocks) * rows / blocks - first);
   }
 }
-// rows[r] · panel for any number of rows.
+// rows[r] · panel for any number of rows. soon: see below.
 template <class Of, int kVectors, class A>
 void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth, const A* panel,
-              const A* init, int64_t init_stride, A* sums, int64_t stride, bool alone) {
+              const A* init, int64_t init_stride, A* sums, int64_t stride, bool alone,
+              const A* soon) {
   if (alone) {
     return multiply_block<Of, 1, kVectors, A, 4>(rows, offset, depth, panel, init, init_stride,
-                                                 sums, stride);
+                                                 sums, stride, nullptr);
   }
   constexpr auto heights = std::make_integer_sequence<int, kBlockRows<kVectors>>();
+  constexpr int64_t n = simd::kLanes<A>;
+  int64_t fetched = 0;
   for_blocks(count, kBlockRows<kVectors>, [&](int64_t first, int64_t height) {
-    block_of<Of, A, kVectors>(static_cast<int>(height), heights)(
-        rows + first, offset, depth, panel, init + first * init_stride, init_stride,
-        sums + first * stride, stride);
+    // The first block waits for this panel itself; the others find it in the second cache.
+    const bool fetches = soon != nullptr && first > 0 && fetched < depth * kVectors * n;
+    const auto block = fetches
+                           ? block_of<Of, A, kVectors, true>(static_cast<int>(height), heights)
+                           : block_of<Of, A, kVectors, false>(static_cast<int>(height), heights);
+    block(rows + first, offset, depth, panel, init + first * init_stride, init_stride,
+          sums + first * stride, stride, fetches ? soon + fetched : nullptr);
+    if (fetches) fetched += depth * n;
   });
 }
 
 // The same where only the run tells how wide the panel is. alone: there is one row, not only here
-// but whatever the panels and blocks are.
+// but whatever the panels and blocks are. soon: the panel of the next product, as long as this one,
+// which is fetched meanwhile into the second cache; null for none.
 template <class Of = Numbers, class A>
 void multiply(int vectors, const A* const* rows, int64_t count, int64_t offset, int64_t depth,
               const A* panel, const A* init, int64_t init_stride, A* sums, int64_t stride,
-              bool alone) {
+              bool alone, const A* soon = nullptr) {
   if constexpr (Of::kAreTiles) {
     Of::multiply(vectors, rows, count, offset, depth, panel, init, init_stride, sums, stride);
   } else {
     auto with = [&](auto width) {
-      multiply<Of, width>(rows, count, offset, depth, panel, init, init_stride, sums, stride,
-                          alone);
+      multiply<Of, width>(rows, count, offset, depth, panel, init, init_stride, sums, stride, alone,
+                          soon);
     };
     if (vectors == 1) return with(std::integral_constant<int, 1>());
     if (vectors == 2) return with(std::integral_constant<int, 2>());

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <type_traits>
 #include <vector>
 
 #include "nativeops/devices/cpu/device.h"
@@ -26,7 +27,8 @@ class Phases {
     for (int p = 0; p < parts; ++p) parts_[p].size = first(p + 1) - first(p);
   }
 
-  // body(phase, item), by the thread whose own part is `home`.
+  // body(phase, item, next), by the thread whose own part is `home`; `next` is the item that it
+  // will probably do next, -1 if this is its last.
   template <class F>
   void work(int home, F&& body) {
     if (items_ == 0) return;
@@ -65,25 +67,31 @@ class Phases {
     return is_done(phase);
   }
 
-  // The next item of a part in this phase, or -1.
-  int64_t claim(int part, int64_t phase) {
+  // An item, and the one after it; -1 for none.
+  struct Claim {
+    int64_t item, next;
+  };
+  // The next item of a part in this phase.
+  Claim claim(int part, int64_t phase) {
     Part& p = parts_[part];
     int64_t taken = p.taken.load(std::memory_order_relaxed);
     while (taken < (phase + 1) * p.size) {
       if (p.taken.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) {
         const int64_t place = taken - phase * p.size;
-        return first(part) + (phase / turn_ % 2 == 0 ? place : p.size - 1 - place);
+        const bool forth = phase / turn_ % 2 == 0;
+        const int64_t item = first(part) + (forth ? place : p.size - 1 - place);
+        return {item, place + 1 == p.size ? -1 : item + (forth ? 1 : -1)};
       }
     }
-    return -1;
+    return {-1, -1};
   }
 
   // After a failure the other items count as done all the same: nobody may wait for them for ever.
   template <class F>
-  void run(int64_t phase, int64_t item, F& body) {
+  void run(int64_t phase, const Claim& claimed, F& body) {
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
-      body(phase, item);
+      body(phase, claimed.item, claimed.next);
     } catch (...) {
       if (!failed_.exchange(true)) error_ = std::current_exception();
     }
@@ -92,7 +100,7 @@ class Phases {
   template <class F>
   void take(int part, int64_t phase, F& body) {
     int64_t count = 0;
-    for (int64_t item; (item = claim(part, phase)) >= 0; ++count) run(phase, item, body);
+    for (Claim c; (c = claim(part, phase)).item >= 0; ++count) run(phase, c, body);
     if (count > 0) done_.fetch_add(count, std::memory_order_acq_rel);
   }
 
@@ -112,7 +120,8 @@ class Phases {
 };
 
 // Runs phases of work on all threads, or on this one alone if `steps`, the vector operations in
-// all, are few. Each thread has a `Thread` for as long as it takes part. turn: see Phases.
+// all, are few. Each thread has a `Thread` for as long as it takes part. turn, next: see Phases.
+// body(home, phase, item, next), or without `next`.
 struct Nothing {};
 template <class Thread = Nothing, class F>
 void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& body,
@@ -122,7 +131,13 @@ void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& b
   Phases all(phases, items, threads, turn);
   dev.parallel(threads, [&](int64_t home) {
     [[maybe_unused]] const Thread thread{};
-    all.work(static_cast<int>(home), [&](int64_t phase, int64_t item) { body(home, phase, item); });
+    all.work(static_cast<int>(home), [&](int64_t phase, int64_t item, int64_t next) {
+      if constexpr (std::is_invocable_v<F&, int64_t, int64_t, int64_t, int64_t>) {
+        body(home, phase, item, next);
+      } else {
+        body(home, phase, item);
+      }
+    });
   });
   all.rethrow();
 }

@@ -71,15 +71,17 @@ class Forward {
                          out_split_.vectors * layer_.units());
     run_phases<typename Of::Thread>(
         dev_, chunks * per_chunk, items_, steps,
-        [&](int64_t, int64_t phase, int64_t panel) {
+        [&](int64_t, int64_t phase, int64_t panel, int64_t next) {
           const int64_t first = phase / per_chunk * chunk_, stage = phase % per_chunk - converts_;
           if (stage < 0) return convert(first, panel);
           const int64_t step = first + stage / kStages;
           if (step >= seq_.steps) return;
-          if (stage % kStages == 1) return second_half(step, panel);
+          if (stage % kStages == 1) return second_half(step, panel, next);
           if (panel >= split_.panels) return;
-          if (step == first && !fused_) multiply_input(first, panel);
-          first_half(step, panel);
+          if (next >= split_.panels) next = -1;
+          const bool inputs = step == first && !fused_;
+          if (inputs) multiply_input(first, panel);
+          first_half(step, panel, (inputs || fused_ ? input_.panel(next) : recurrent_.panel(next)));
           if (streams_) simd::settle();
         },
         kStages);
@@ -169,14 +171,17 @@ class Forward {
       rows.push_back(input_row(t, b, static_cast<int64_t>(rows.size())));
     });
     const auto count = static_cast<int64_t>(rows.size());
-    input_.multiply(panel, rows.data(), count, products(panel), count == 1);
+    input_.multiply(panel, rows.data(), count, products(panel), count == 1,
+                    recurrent_.panel(panel));
   }
 
   // All rows of a step times a panel of weights; before(first, height) for each block of them,
-  // body(rows, r, u, sums) for each vector of its units and one or two rows.
+  // body(rows, r, u, sums) for each vector of its units and one or two rows. soon: the weights that
+  // are needed next.
   template <int kPanelUnits, int kCount, class Before, class F>
   void multiply(int64_t step, int64_t panel, const Products<kCount>& weights,
-                const Rows<T, Of>& from, int64_t first_row, Before&& before, F&& body) {
+                const Rows<T, Of>& from, int64_t first_row, const A* soon, Before&& before,
+                F&& body) {
     constexpr int kVectors = kPanelUnits * kCount;
     constexpr int kRows = kMost<kVectors>;
     alignas(64) A sums[kRows * kVectors * n];
@@ -184,7 +189,8 @@ class Forward {
       const A* rows[kRows];
       before(first, height);
       for (int64_t r = 0; r < height; ++r) rows[r] = from.words(first_row + first + r);
-      weights.multiply(panel, rows, height, sums, seq_.active(step) == 1);
+      weights.multiply(panel, rows, height, sums, seq_.active(step) == 1,
+                       first + height == seq_.active(step) ? soon : nullptr);
       for (int u = 0; u < kPanelUnits; ++u) {
         const auto at = [&](int64_t r) { return sums + (r * kPanelUnits + u) * kCount * n; };
         int64_t r = 0;
@@ -196,7 +202,7 @@ class Forward {
   }
 
   // One step of all its sequences for the hidden units of a panel.
-  void first_half(int64_t step, int64_t panel) {
+  void first_half(int64_t step, int64_t panel, const A* soon) {
     with_width<kUnits>(split_.count(panel), [&](auto units) {
       constexpr int kRows = kMost<units * Cell::kStateGates>;
       alignas(64) A inputs[kRows * units * kGates * n];
@@ -212,7 +218,7 @@ class Forward {
         block = first;
       };
       this->template multiply<units, Cell::kStateGates>(
-          step, panel, recurrent_, hidden_, row(step, 0), multiply_inputs,
+          step, panel, recurrent_, hidden_, row(step, 0), soon, multiply_inputs,
           [&](auto rows, int64_t r, int u, const A* sums) {
             A* from_input = fused_ ? inputs + ((r - block) * units + u) * kGates * n
                                    : input_sums(step, r, panel, u);
@@ -274,12 +280,13 @@ class Forward {
     });
   }
 
-  void second_half(int64_t step, int64_t panel) {
+  void second_half(int64_t step, int64_t panel, int64_t next) {
     if constexpr (Cell::kSecond) {
       if (panel >= out_split_.panels) return;
       with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
         this->template multiply<units, 1>(
-            step, panel, second_, middle_, 0, [](int64_t, int64_t) {},
+            step, panel, second_, middle_, 0, second_.panel(next < out_split_.panels ? next : -1),
+            [](int64_t, int64_t) {},
             [&](auto rows, int64_t r, int u, const A* sums) {
               rows.each([&](auto i) {
                 apply_second(step, r + i, panel, u, simd::load(sums + i * units * n));

@@ -51,11 +51,11 @@ class Backward {
                                            unit_split_.vectors * width_);
     run_phases<typename Of::Thread>(
         dev_, kStages * seq_.steps + 1, std::max(split_.panels, unit_split_.panels), steps,
-        [&](int64_t home, int64_t phase, int64_t panel) {
+        [&](int64_t home, int64_t phase, int64_t panel, int64_t next) {
           const int64_t step = seq_.steps - 1 - phase / kStages;
           A* sums = sums_.data() + home * seq_.batch * kWide * n;
-          if (phase % kStages == 1) return second_half(step, panel, sums);
-          if (panel < split_.panels) advance(step, panel, sums);
+          if (phase % kStages == 1) return second_half(step, panel, next, sums);
+          if (panel < split_.panels) advance(step, panel, next, sums);
         },
         kStages);
     finish_sums();
@@ -77,7 +77,7 @@ class Backward {
 
   // The gradient of the state after a step, from the gates of the next; then that of its gates, or
   // of the sum of its second product. Step -1 stands for the initial state.
-  void advance(int64_t step, int64_t panel, A* sums) {
+  void advance(int64_t step, int64_t panel, int64_t next, A* sums) {
     const int64_t count = step < 0 ? seq_.batch : seq_.active(step), later = seq_.active(step + 1);
     const int64_t width = split_.count(panel) * n;
     std::vector<const A*> rows(static_cast<size_t>(later));
@@ -85,7 +85,10 @@ class Backward {
     std::fill_n(sums, count * width, A(0));
     for (int g = 0; g < Cell::kStateGates && later > 0; ++g) {
       multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * f_.gate, f_.gate,
-                   recurrent_.panel(panel, g), sums, width, sums, width, later == 1);
+                   recurrent_.panel(panel, g), sums, width, sums, width, later == 1,
+                   g + 1 < Cell::kStateGates           ? recurrent_.panel(panel, g + 1)
+                   : 0 <= next && next < split_.panels ? recurrent_.panel(next, 0)
+                                                       : nullptr);
     }
     for (int64_t r = 0; r < count; ++r) {
       for (int v = 0; v < split_.count(panel); ++v) {
@@ -119,7 +122,7 @@ class Backward {
   }
 
   // The gradient of what the second weights are multiplied with, and then of the gates.
-  void second_half(int64_t step, int64_t panel, A* sums) {
+  void second_half(int64_t step, int64_t panel, int64_t next, A* sums) {
     if constexpr (Cell::kSecond) {
       if (panel >= unit_split_.panels) return;
       const int64_t count = seq_.active(step), width = unit_split_.count(panel) * n;
@@ -127,7 +130,8 @@ class Backward {
       for (int64_t r = 0; r < count; ++r) rows[r] = f_.parts(step, r);
       std::fill_n(sums, count * width, A(0));
       multiply<Of>(unit_split_.count(panel), rows.data(), count, kParts * f_.gate, f_.sum,
-                   second_.panel(panel, 0), sums, width, sums, width, count == 1);
+                   second_.panel(panel, 0), sums, width, sums, width, count == 1,
+                   0 <= next && next < unit_split_.panels ? second_.panel(next, 0) : nullptr);
       for (int64_t r = 0; r < count; ++r) {
         for (int v = 0; v < unit_split_.count(panel); ++v) {
           const int64_t unit = (unit_split_.first(panel) + v) * n;
