@@ -214,7 +214,8 @@ class Forward {
           rows[r] = input_row(seq_.time(step, first + r), seq_.item(first + r),
                               converts_ ? frame_of_chunk(step, first + r) : 0);
         }
-        input_.multiply(panel, rows, height, inputs, seq_.active(step) == 1);
+        input_.multiply(panel, rows, height, inputs, seq_.active(step) == 1,
+                        first == 0 ? recurrent_.panel(panel) : nullptr);
         block = first;
       };
       this->template multiply<units, Cell::kStateGates>(
