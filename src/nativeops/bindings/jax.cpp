@@ -76,9 +76,13 @@ PyObject* call(PyObject* op, PyObject* arrays) {
 PyObject* connect(PyObject*, PyObject* args) {
   PyObject *array_type, *slow;
   if (!PyArg_ParseTuple(args, "OO", &array_type, &slow)) return nullptr;
-  jax = {Py_NewRef(array_type), Py_NewRef(slow), PyUnicode_InternFromString("handles"),
-         PyUnicode_InternFromString("jax"), PyUnicode_InternFromString("direct"),
-         PyUnicode_InternFromString("aval"), PyUnicode_InternFromString("shape")};
+  jax = {Py_NewRef(array_type),
+         Py_NewRef(slow),
+         PyUnicode_InternFromString("handles"),
+         PyUnicode_InternFromString("jax"),
+         PyUnicode_InternFromString("direct"),
+         PyUnicode_InternFromString("aval"),
+         PyUnicode_InternFromString("shape")};
   Py_RETURN_NONE;
 }
 
