@@ -18,7 +18,8 @@ def segment_sum(
     time: rows are added in the order of ``i``, on the CPU in up to 8 parts where segments have 16
     rows or more in each. Its gradient is that of the sum: `segment_spread`.
 
-    Cost: O(n·d) time; a workspace of 3 (n + count) integers, or of as many results as parts.
+    Cost: O(n·d) time; a workspace of 3 (n + count) integers, or of as many results as parts,
+    none for a single one.
     Same as: ``jax.ops.segment_sum(x, segment, count)``.
 
     >>> segment_sum(np.array([[1.0], [2.0], [4.0]]), np.array([1, 0, 1]), count=2)

@@ -155,10 +155,6 @@ def get_num_threads() -> int:
     return n
 
 
-# Bytes of a result of the CPU from which on it lies in memory that is kept: `memory.h` has it too.
-LARGE = 4 << 20
-
-
 def empty_cache() -> None:
     """Give back to the system the memory of the CPU that is kept for later results.
 

@@ -9,8 +9,9 @@ namespace nativeops::jax {
 PyObject* connect(PyObject* self, PyObject* args);
 
 // eager_jax(op, args, kwargs): `op.handles["jax"].direct` is (number of arrays, function), or None.
-// The function is called if there are that many arrays, all of them plain, and nothing else; where
-// it fails, and for all other calls, `slow(op, args, kwargs)`.
+// The function is called if there are that many arrays, all of them plain, and nothing else, and of
+// few elements if the op has made a large result; where it fails, and for all other calls,
+// `slow(op, args, kwargs)`.
 PyObject* eager(PyObject* self, PyObject* const* args, Py_ssize_t n);
 
 // made_large_in_jax(op): whether XLA has made a large result of it on the CPU

@@ -282,4 +282,8 @@ PyModuleDef module = {
 }  // namespace
 }  // namespace nativeops
 
-PyMODINIT_FUNC PyInit__nativeops() { return PyModule_Create(&nativeops::module); }
+PyMODINIT_FUNC PyInit__nativeops() {
+  PyObject* made = PyModule_Create(&nativeops::module);
+  if (made) PyModule_AddIntConstant(made, "large", nativeops::core::kLarge);
+  return made;
+}

@@ -260,6 +260,7 @@ void execute(const XLA_FFI_CallFrame& frame, const core::Place& place) {
   core::Solution solution;
   if (!core::solve(op, arguments.tensors, arguments.attributes, solution)) fail_fit(op);
   read_outputs(op, frame, solution, arguments);
+  // Later eager calls in JAX may find memory for such a result: see jax_large.py.
   if (place.device_type == kNativeopsCpu)
     for (size_t i = 0; i < op.outputs.size(); ++i)
       if (solution.bytes[i] >= static_cast<int64_t>(core::kLarge)) op.note_large();

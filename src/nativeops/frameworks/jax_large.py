@@ -14,11 +14,12 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.frameworks import numpy
-from nativeops.library import LARGE
+from nativeops.library import extension
 
 if TYPE_CHECKING:
     from nativeops.frameworks.jax_call import Call
 
+_LARGE = extension().large  # bytes of a result from which on it lies in memory that is kept
 _MOST = 1024  # shapes whose answer is remembered, per call
 # What NumPy and JAX both have, whatever JAX is set to, and hand to each other without a copy.
 _DTYPES = ("float16", "float32", "int32")
@@ -33,7 +34,7 @@ def makes_large(call: "Call", arrays: Sequence[Any]) -> bool:
         types = call.outputs([array.aval for array in arrays], call.made)
         sizes = [math.prod(one.shape) * one.dtype.itemsize for one in types]
         both = all(one.dtype.name in _DTYPES for one in [*types, *arrays])
-        call.large[key] = both and max(sizes, default=0) >= LARGE
+        call.large[key] = both and max(sizes, default=0) >= _LARGE
     return call.large[key]
 
 

@@ -11,6 +11,7 @@ def forward_of_arrays(pick_saved: Callable[[Any], tuple[Any, ...]]) -> Callable[
 
     def forward(ctx: Any, compute: Any, *arrays: Any) -> Any:
         result = compute(*arrays)
+        # All that `save_for_backward` does, without its call.
         ctx.to_save = pick_saved((*arrays, result))
         return result
 

@@ -65,7 +65,9 @@ class GateProducts {
   int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
 
   // The weights of a panel; null for those that do not exist, or are read as they lie.
-  const A* panel(int64_t p) const { return direct_ || p < 0 ? nullptr : bias(p) + width(p); }
+  const A* panel(int64_t p) const {
+    return direct_ || p < 0 || p >= split_.panels ? nullptr : bias(p) + width(p);
+  }
 
   // sums[r] = rows[r] · weights + bias; alone, soon: as `multiply` has it
   void multiply(int64_t p, const A* const* rows, int64_t count, A* sums, bool alone,

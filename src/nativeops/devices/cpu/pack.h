@@ -38,6 +38,10 @@ class Scratch {
   std::optional<Workspace<A>> many_;
 };
 
+// Views come by reference here: copied to the stack, they would be loaded in one piece that no
+// single store has written, and wait for all stores before (5 % of a pairwise gradient,
+// benchmarks/NOTES.md).
+
 // A block of a matrix, packed: its rows `width` numbers apart, zeros up to a whole vector.
 template <class A, class T>
 void pack_rows(const View<const T, 2>& from, A* to, int64_t width) {

@@ -35,7 +35,8 @@ struct Sums {
   }
 };
 
-// The block of kRows rows of x and kVecs vectors of y: x row by row, y by k.
+// The block of kRows rows of x and kVecs vectors of y: x row by row, y by k. `sums` by reference,
+// as in pack.h.
 template <class Fold, int kRows, int kVecs, class A>
 void pairwise_kernel(const Fold& fold, const A* x, const A* y, int64_t depth, const Sums<A>& sums,
                      int64_t cols) {

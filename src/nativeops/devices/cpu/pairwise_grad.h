@@ -25,7 +25,7 @@ struct GradOperands {
 };
 
 // kRows rows of x against n_y rows of y. `term` gives d(i,k), the derivative of the (i,j,k)-th term
-// by x; that by y is its negative.
+// by x; that by y is its negative. The operands by reference, as in pack.h.
 template <class Term, bool kX, bool kY, int kRows, int kVecs, class A>
 void pairwise_grad_kernel(Term term, const GradOperands<A>& operands) {
   GradOperands<A> at = operands;
@@ -116,9 +116,9 @@ void pairwise_grad_slice(Term term, In<T, 2> x, In<T, 2> y, In<T, 2> d_out, Out<
     if (kX) std::fill_n(d_x_rows, x_part.size(0) * Block::kWidth, A(0));
     for (int64_t j = 0; j < m; j += Block::kY) {
       pack(part(y, j, Block::kY, 0, width), y_rows, Block::kWidth);
-      const auto d_part = part(d_out, i, Block::kX, j, Block::kY);
       A* d_y_rows = kY ? d_y + j * Block::kWidth : nullptr;
       const GradOperands<A> at{x_rows, y_rows, nullptr, 0, 0, d_x_rows, d_y_rows};
+      const auto d_part = part(d_out, i, Block::kX, j, Block::kY);
       pairwise_grad_block<Term, kX, kY>(term, at, d_part, width <= simd::kLanes<A>);
     }
     if (kX) unpack(d_x_rows, Block::kWidth, part(d_x, i, Block::kX, 0, width));
@@ -176,6 +176,7 @@ void pairwise_grad_parts(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3
   for (int64_t first = 0; first < plan.pairs; first += plan.pairs_at_once) {
     const int64_t pairs = std::min(plan.pairs_at_once, plan.pairs - first);
     parallel_if_large(dev, pairs * plan.parts, pairs * steps, [&](int64_t task) {
+      // Part by part: the slices of one read the same rows of d_out.
       const int64_t p = task / pairs, pair = task % pairs, i = p * plan.rows;
       const int64_t b = (first + pair) / plan.slices, k = (first + pair) % plan.slices * width;
       const auto d_x_part = kX ? part(at(d_x, b), i, plan.rows, k, width) : Out<T, 2>{};

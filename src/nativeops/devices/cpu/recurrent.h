@@ -78,10 +78,9 @@ class Forward {
           if (step >= seq_.steps) return;
           if (stage % kStages == 1) return second_half(step, panel, next);
           if (panel >= split_.panels) return;
-          if (next >= split_.panels) next = -1;
           const bool inputs = step == first && !fused_;
           if (inputs) multiply_input(first, panel);
-          first_half(step, panel, (inputs || fused_ ? input_.panel(next) : recurrent_.panel(next)));
+          first_half(step, panel, inputs || fused_ ? input_.panel(next) : recurrent_.panel(next));
           if (streams_) simd::settle();
         },
         kStages);
@@ -286,8 +285,7 @@ class Forward {
       if (panel >= out_split_.panels) return;
       with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
         this->template multiply<units, 1>(
-            step, panel, second_, middle_, 0, second_.panel(next < out_split_.panels ? next : -1),
-            [](int64_t, int64_t) {},
+            step, panel, second_, middle_, 0, second_.panel(next), [](int64_t, int64_t) {},
             [&](auto rows, int64_t r, int u, const A* sums) {
               rows.each([&](auto i) {
                 apply_second(step, r + i, panel, u, simd::load(sums + i * units * n));

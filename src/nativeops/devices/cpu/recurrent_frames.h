@@ -45,6 +45,11 @@ class ColumnPanels {
   A* panel(int64_t p, int gate) const {
     return memory_.data() + (split_.first(p) * gates_ + gate * split_.count(p)) * gate_ * n;
   }
+  // What is read after the panel of a gate, if then comes panel `next`; null for none.
+  const A* after(int64_t p, int gate, int64_t next) const {
+    if (gate + 1 < gates_) return panel(p, gate + 1);
+    return next < 0 || next >= split_.panels ? nullptr : panel(next, 0);
+  }
 
  private:
   void prepare(View<const T, 2> from, A* to, int vectors, int v) const {

@@ -86,9 +86,7 @@ class Backward {
     for (int g = 0; g < Cell::kStateGates && later > 0; ++g) {
       multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * f_.gate, f_.gate,
                    recurrent_.panel(panel, g), sums, width, sums, width, later == 1,
-                   g + 1 < Cell::kStateGates           ? recurrent_.panel(panel, g + 1)
-                   : 0 <= next && next < split_.panels ? recurrent_.panel(next, 0)
-                                                       : nullptr);
+                   recurrent_.after(panel, g, next));
     }
     for (int64_t r = 0; r < count; ++r) {
       for (int v = 0; v < split_.count(panel); ++v) {
@@ -131,7 +129,7 @@ class Backward {
       std::fill_n(sums, count * width, A(0));
       multiply<Of>(unit_split_.count(panel), rows.data(), count, kParts * f_.gate, f_.sum,
                    second_.panel(panel, 0), sums, width, sums, width, count == 1,
-                   0 <= next && next < unit_split_.panels ? second_.panel(next, 0) : nullptr);
+                   second_.after(panel, 0, next));
       for (int64_t r = 0; r < count; ++r) {
         for (int v = 0; v < unit_split_.count(panel); ++v) {
           const int64_t unit = (unit_split_.first(panel) + v) * n;
