@@ -33,6 +33,8 @@ PROGRAMS = {
         "recurrent.cpp",
         (*KERNEL_FLAGS, *AVX512, "-mprefer-vector-width=512", "-DNATIVEOPS_LEVEL=2"),
     ),
+    "kept weights": ("kept_weights.cpp", (*KERNEL_FLAGS, *AVX2, "-DNATIVEOPS_LEVEL=1")),
+    "kept weights with avx512": ("kept_weights.cpp", ("-O2", *AVX512, "-DNATIVEOPS_LEVEL=2")),
 }
 # What takes long to compile.
 SLOW = {
@@ -50,6 +52,7 @@ SOFT_TILES = (
 PROGRAMS |= {
     "tiles": ("tiles.cpp", SOFT_TILES),
     "recurrent by tiles": ("recurrent_tiles.cpp", SOFT_TILES),
+    "kept weights of tiles": ("kept_weights.cpp", SOFT_TILES),
 }
 NOT_THIS_CPU = 77
 

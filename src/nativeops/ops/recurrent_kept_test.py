@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nativeops.ops.recurrent_test import each_kind, each_level
+from nativeops.ops.recurrent_test import both_ways, each_kind, each_level
 from nativeops.testing.arrays import numpy_dtype
 from nativeops.testing.aspects import selected
 from nativeops.testing.marks import without_sanitizer
@@ -69,6 +69,24 @@ def test_the_least_change_counts_in_every_row_and_column() -> None:
         assert found == packed_anew(LSTM, given), f"row {row}, column {column}"
         weight[row, column] = old
     assert changed > 100
+
+
+@each_kind
+@each_level
+@both_ways
+@pytest.mark.parametrize(("dtype", "other"), [("bfloat16", "float16"), ("float16", "bfloat16")])
+def test_the_same_bits_in_another_dtype_are_other_weights(
+    kind: Kind, level: str, reverse: bool, dtype: str, other: str
+) -> None:
+    given = draw(kind, SIZES, None, dtype=dtype, reverse=reverse)
+    viewed = {
+        name: value.view(numpy_dtype(other)) if isinstance(value, np.ndarray) else value
+        for name, value in given.items()
+    }
+    with selected(level):
+        for _ in range(TIMES):
+            results(kind, given)
+        assert results(kind, viewed) == packed_anew(kind, viewed)
 
 
 def test_layers_that_run_at_once_have_their_own_weights() -> None:

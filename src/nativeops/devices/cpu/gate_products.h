@@ -28,6 +28,9 @@ class GateProducts {
   // To look for packed weights takes as long as some 12 rows' products, to pack them 60.
   static constexpr int64_t kFewEnough = 2048;
 
+  // Its address stands for this class: how many gates, of which dtype, multiplied as what.
+  inline static const char kWay = 0;
+
  public:
   static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
 
@@ -45,9 +48,7 @@ class GateProducts {
       pack_into(dev, count, bias);
       return;
     }
-    const Packing packing{
-        weight.size(0), weight.size(1), split.panels, kGates * (bias ? 1 : -1),
-        static_cast<int64_t>(sizeof(T)) * Of::kPerWord * (Of::kAreTiles ? -1 : 1)};
+    const Packing packing{weight.size(0), weight.size(1), split.panels, bias ? 1 : 0, &kWay};
     const Fingerprint fingerprint(dev, weight, bias);
     auto& all = KeptWeights::of_process();
     const auto found = all.find(packing, fingerprint);

@@ -110,7 +110,8 @@ class Fingerprint {
 
 // What weights are packed for: in the same way, the same bits give the same memory.
 struct Packing {
-  int64_t rows, columns, panels, gates, kind;
+  int64_t rows, columns, panels, biases;
+  const void* way;  // which is that of all that pack alike, dtype included, and of nobody else
 
   friend bool operator==(const Packing& a, const Packing& b) {
     return std::memcmp(&a, &b, sizeof a) == 0;
