@@ -17,6 +17,7 @@ from nativeops import identity
 from nativeops.cache import cache_folder, kept
 from nativeops.call import Op
 from nativeops.compilers import (
+    NO_NVCC,
     cpp_compiler,
     cuda_compiler,
     cuda_flags,
@@ -104,8 +105,8 @@ def _command(op: Op[Any], device: str, sanitize: str, level: str) -> list[str]:
     if device == "cuda":
         command = cuda_compiler()
         if command is None:
-            hint = "put nvcc on the PATH, set CUDA_HOME, or run `pip install nvidia-cuda-nvcc`."
-            raise BuildError(message(op.name, "there is no nvcc for its CUDA kernels.", hint=hint))
+            text = "there is no nvcc for its CUDA kernels."
+            raise BuildError(message(op.name, text, hint=NO_NVCC))
         return [*command, *cuda_flags(), *flags]
     known = flags_of_levels()
     command = [*cpp_compiler(), *_SHARED, *known["all"], *known[level], *flags]

@@ -18,6 +18,7 @@ from nativeops.errors import BuildError, RangeError, message
 
 _PACKAGE = Path(__file__).resolve().parent
 _ARCHITECTURES = "75-real;80-real;90"  # as in pyproject.toml
+NO_NVCC = "put nvcc on the PATH, set CUDA_HOME, or run `pip install nvidia-cuda-nvcc`."
 
 
 def cpp_compiler() -> list[str]:

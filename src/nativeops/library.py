@@ -71,18 +71,26 @@ def missing_kernel(op: "Op[Any]", dtypes: dict[str, str], device: str) -> BuildE
     """The error for a call that no compiled kernel serves."""
     what = ", ".join(dtypes.values()) or "its arguments"
     kind = device.partition(":")[0]
-    if kind == "cuda" and not op.built_in:
-        from nativeops.user_ops import missing_cuda
+    if kind == "cuda" and not has_cuda(op):
+        if not op.built_in:
+            from nativeops.user_ops import missing_cuda
 
-        return BuildError(missing_cuda(op))
-    built = kernel_files()
-    if kind == "cuda" and not any("cuda" in path.name for path in built):
+            return BuildError(missing_cuda(op))
         text = f"the CUDA kernels are not built, so it cannot run on {device}."
         hint = "reinstall with nvcc on the PATH, or with `NATIVEOPS_CUDA=on` to see why not."
     else:
         text = f"there is no compiled kernel for {what} on {kind} that fits `{op.signature}`."
         hint = "the build is older than the declaration: run `make setup` or reinstall."
     return BuildError(message(op.name, text, hint=hint))
+
+
+def has_cuda(op: "Op[Any]") -> bool:
+    """Whether the op has kernels for CUDA; a user's are known once the op is defined."""
+    if op.built_in:
+        return any("cuda" in path.name for path in kernel_files())
+    from nativeops.user_ops import has_cuda
+
+    return has_cuda(op)
 
 
 def kernel_files() -> list[Path]:

@@ -11,12 +11,13 @@ from typing import Any
 from nativeops.build import build, declared_in, may_compile
 from nativeops.cache import discard
 from nativeops.call import Op
-from nativeops.compilers import cuda_compiler, cuda_driver, cuda_setting
+from nativeops.compilers import NO_NVCC, cuda_compiler, cuda_driver, cuda_setting
 from nativeops.errors import BuildError, message
 from nativeops.library import LEVELS, extension, selected
 
 # What the libraries in use were built for; the inode tells a file from an older one of its name.
 _loaded: dict[tuple[Path, int], set[tuple[str, str]]] = {}
+_on_cuda: set[tuple[str, str]] = set()  # the same of all libraries for CUDA
 _cuda_failures: dict[str, str] = {}
 
 
@@ -53,14 +54,22 @@ def library_name(op: Op[Any], level: str) -> str:
     return f"lib{op.kernel.stem}_{level if level == 'cuda' else f'cpu_{level}'}.so"
 
 
+def has_cuda(op: Op[Any]) -> bool:
+    """Whether a defined op has kernels for CUDA."""
+    return (op.name, op.built_for) in _on_cuda
+
+
 def missing_cuda(op: Op[Any]) -> str:
     """Why a user's op has no kernel for CUDA, and the way out."""
     if op.name in _cuda_failures:
         return _cuda_failures[op.name]
-    text = "its CUDA kernels were not built: "
-    text += "NATIVEOPS_CUDA is off." if cuda_setting() == "off" else "nvcc was not found."
-    hint = "put nvcc on the PATH, set CUDA_HOME, or run `pip install nvidia-cuda-nvcc`."
-    return message(op.name, text, hint=hint)
+    if cuda_setting() == "off":
+        why, hint = "NATIVEOPS_CUDA is off.", "unset it."
+    elif cuda_compiler() is None:
+        why, hint = "nvcc was not found.", NO_NVCC
+    else:  # without a driver, or where nothing may be compiled
+        why, hint = "nothing here asked for them.", "set `NATIVEOPS_CUDA=on` to see why not."
+    return message(op.name, f"its CUDA kernels were not built: {why}", hint=hint)
 
 
 def _serves(op: Op[Any], path: Path, useless: list[str]) -> bool:
@@ -80,8 +89,10 @@ def _open(path: Path) -> set[tuple[str, str]]:
     """Load a library; the ops that it has, and what they were built for."""
     key = path, path.stat().st_ino
     if key not in _loaded:
-        _, _, entries = extension().load(str(path))
+        device, _, entries = extension().load(str(path))
         _loaded[key] = {(name, built_for) for name, built_for, _, _ in entries}
+        if device == "cuda":
+            _on_cuda.update(_loaded[key])
     return _loaded[key]
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from nativeops import build, compilers, library, registry, user_ops
+from nativeops import compilers, library, registry
 from nativeops.declare import Array, Float64, op
 from nativeops.errors import BuildError
 
@@ -219,34 +219,3 @@ def test_ziglang_compiles_where_there_is_no_other(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "ziglang" in compilers.cpp_compiler()
     assert declare(write(tmp_path))(np.ones(2)).tolist() == [2, 2]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not compilers.cuda_compiler(), reason="there is no nvcc")
-def test_cuda_kernels_are_a_library_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Path
-) -> None:
-    monkeypatch.setenv("NATIVEOPS_CUDA", "on")
-    monkeypatch.setenv("NATIVEOPS_CUDA_ARCHS", "80-real")
-    scaled = declare(write(tmp_path))
-    assert scaled(np.ones(2)).tolist() == [2, 2]
-    assert len(libraries(kept)) == 2
-    path = build.build(scaled, "cuda")
-    assert (scaled.name, scaled.built_for) in user_ops._open(path)
-
-
-def test_without_nvcc_an_array_on_cuda_is_told_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(user_ops, "cuda_setting", lambda: "auto")
-    error = library.missing_kernel(declare(write(tmp_path)), {"Float": "float32"}, "cuda:0")
-    assert "nvcc" in str(error)
-
-
-def test_nvcc_is_found_in_cuda_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/nvcc").write_text("")
-    (tmp_path / "bin/nvcc").chmod(0o755)
-    assert compilers.cuda_compiler() == [f"{tmp_path}/bin/nvcc"]

@@ -17,7 +17,7 @@ from jax.interpreters import mlir
 
 from nativeops.errors import DeviceError, message
 from nativeops.frameworks import jax_sharding
-from nativeops.library import kernel_files, missing_kernel
+from nativeops.library import has_cuda, missing_kernel
 
 if TYPE_CHECKING:
     from nativeops.frameworks.jax_call import Call
@@ -47,11 +47,7 @@ def _lower(ctx: Any, *operands: Any, call: "Call") -> Any:
         if platform not in ("cpu", "cuda"):
             text = f"there are no kernels for {platform}."
             raise DeviceError(message(call.op.name, text, hint="use the cpu or cuda."))
-        if (
-            platform == "cuda"
-            and not exported
-            and not any("cuda" in f.name for f in kernel_files())
-        ):
+        if platform == "cuda" and not exported and not has_cuda(call.op):
             raise missing_kernel(call.op, call.solve(ctx.avals_in).dtypes, "cuda")
     if exported or jax_sharding.is_for_one_device(call, ctx):
         shapes, results = ([a.shape for a in avals] for avals in (ctx.avals_in, ctx.avals_out))
