@@ -14,7 +14,7 @@ from nativeops import identity
 from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
 from nativeops.lists import ListError, as_arrays, is_list_of_integers
-from nativeops.signature import Signature, Solution
+from nativeops.signature import ArraySpec, Signature, Solution
 from nativeops.sizes import Size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -297,6 +297,15 @@ class Op(Generic[F]):
         else:
             text = "has no gradient."
         return message(self.name, text, hint="use `detach()` or stop_gradient if it is a constant.")
+
+    def not_through(self, output: str) -> str:
+        """The sentence for a derivative through a result that only the gradient rule reads."""
+        text = f"has no gradient through `{output}`, so it cannot be differentiated twice."
+        return message(self.name, text)
+
+    def stops_at(self, spec: ArraySpec) -> bool:
+        """Whether no derivative goes through an output: it is hidden, and the rule takes none."""
+        return spec.kept and f"d_{spec.name}" not in self.gradient_names
 
     @property
     def no_forward_mode(self) -> str:

@@ -14,7 +14,7 @@ import jax.extend.core
 import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir
 
-from nativeops.errors import GradientError, message
+from nativeops.errors import GradientError
 from nativeops.frameworks.absent import without_absent
 from nativeops.frameworks.jax_call import Call
 from nativeops.frameworks.jax_primitive import primitive
@@ -105,10 +105,8 @@ def _transpose(arriving: Sequence[Any], *arguments: Any, rule: Linear) -> list[A
 def _check_kept(rule: Linear, d_outputs: dict[str, Any]) -> None:
     """Nothing may flow into what only the gradient reads, unless the rule takes it."""
     for spec in rule.shown:
-        flows = spec.kept and type(d_outputs[spec.name]) is not ad.Zero
-        if flows and f"d_{spec.name}" not in rule.call.op.gradient_names:
-            text = f"has no gradient through `{spec.name}`, so it cannot be differentiated twice."
-            raise GradientError(message(rule.call.op.name, text))
+        if rule.call.op.stops_at(spec) and type(d_outputs[spec.name]) is not ad.Zero:
+            raise GradientError(rule.call.op.not_through(spec.name))
 
 
 def _fit(op: str, gradient: Any, target: Any) -> Any:

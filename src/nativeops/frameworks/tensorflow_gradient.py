@@ -18,6 +18,7 @@ from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.absent import without_absent
 from nativeops.frameworks.tensorflow_handle import set_shapes
+from nativeops.frameworks.tensorflow_kept import Kept
 from nativeops.signature import VARIABLES
 
 if TYPE_CHECKING:
@@ -33,16 +34,15 @@ class Gradient:
     """How an op is differentiated; what does not depend on the values is worked out here."""
 
     def __init__(self, op: Op[Any]) -> None:
-        signature, asked = op.signature, op.gradient_names
-        self.op = op
+        self.op, signature, asked = op, op.signature, op.gradient_names
         self.inputs = [spec.name for spec in signature.inputs]
         self.outputs = [spec.name for spec in signature.outputs]
         self.floats = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] in _FLOATS]
         self.saved_inputs = [i for i, name in enumerate(self.inputs) if name in asked]
         self.saved_outputs = [i for i, name in enumerate(self.outputs) if name in asked]
-        self.differentiable = [
-            i for i, s in enumerate(signature.outputs) if s.dtypes[0] in _FLOATS and not s.kept
-        ]
+        floats = [i for i, s in enumerate(signature.outputs) if s.dtypes[0] in _FLOATS]
+        self.kept = Kept(op, floats)
+        self.differentiable = [i for i in floats if i not in self.kept.specs]
         # The outputs that must be made where a gradient may be asked for.
         self.mask = sum(
             1 << bit
@@ -71,6 +71,7 @@ class Gradient:
             pywrap_tfe.TFE_Py_TapeSetRecordOperation(
                 self.op.name, [outputs[i] for i in shown], list(inputs), backward, forward
             )
+        self.kept.record(inputs, outputs)
 
     def of_node(self, handle: "Handle", node: Any, d_outputs: Sequence[Any]) -> list[Any]:
         """The gradients for a node of a graph, which may have been built without what they need."""
@@ -92,7 +93,7 @@ class Gradient:
         }
         likes = {i: like for i, like in likes.items() if not self._is_absent(i, like)}
         needs = tuple(f"d_{self.inputs[i]}" for i in likes)
-        dense = without_absent(self.op, dense, _sizes)
+        dense = without_absent(self.op, dense | self.kept.stopped(dense), _sizes)
         found = self.op.differentiate({**dense, "needs": needs})
         if len(found) != len(self.floats):
             text = f"the gradient rule gave {len(found)} gradients for {len(self.floats)} inputs"

@@ -38,7 +38,7 @@ class Function:
         self.n_inputs, self.n_attributes = len(inputs), len(attributes)
         self.single = len(outputs) == 1
         self.selective = signature.selective
-        self.kept = [bit for bit, spec in enumerate(signature.outputs) if spec.kept]
+        self.stops = [(bit, s.name) for bit, s in enumerate(signature.outputs) if op.stops_at(s)]
         # What the rule reads must be made, though nobody else may want it.
         self.read_mask = sum(
             1 << bit
@@ -99,6 +99,9 @@ class Function:
             needed = (f"d_{name}" for i, name in enumerate(self.inputs) if pattern[i + 1])
             needs = self.needs[pattern] = tuple(needed)
         if not self.single:
+            for bit, name in self.stops:
+                if d_outputs[bit] is not None:
+                    raise GradientError(op.not_through(name))
             d_outputs = tuple(self._filled(ctx, d_outputs))
         numbers = self._spelt(ctx.numbers) if self.n_attributes else ()
         known = (*saved, *numbers, *d_outputs, needs)
@@ -116,7 +119,6 @@ class Function:
         return (None, *gradients, *self.rest)
 
     def _note_outputs(self, ctx: Any, values: Any, results: Any) -> None:
-        ctx.mark_non_differentiable(*(results[bit] for bit in self.kept))
         # PyTorch would fill in zeros for all outputs; most of them nobody reads.
         ctx.set_materialize_grads(False)
         if self.asked:
