@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CUDA kernels of a user's op: which nvcc builds them, and what is told without any."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -105,6 +106,7 @@ def test_jax_asks_for_the_users_cuda_library_and_not_for_that_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_nvcc: None, setting: str
 ) -> None:
     jax = pytest.importorskip("jax")
+    importlib.import_module("nativeops.frameworks.jax")  # loads the kernels that are really there
     of_package = [Path("libnativeops_cuda.so")] if setting == "off" else []
     monkeypatch.setattr(library, "kernel_files", lambda: of_package)
     monkeypatch.setenv("NATIVEOPS_CUDA", setting)
