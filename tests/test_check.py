@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,11 +46,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def command(cache: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def command(
+    cache: Path, *arguments: object, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """Run `nativeops` in a process of its own, as a user does, with its output piped."""
     program = [sys.executable, "-m", "nativeops", *map(str, arguments)]
     own = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
-    own["NATIVEOPS_CACHE"] = str(cache)
+    own |= {"NATIVEOPS_CACHE": str(cache), **variables}
     return subprocess.run(
         program, capture_output=True, text=True, timeout=500, check=False, env=own
     )
@@ -188,6 +191,33 @@ def test_file_without_ops_is_told_in_one_sentence(cache: Path, tmp_path: Path) -
     done = command(cache, "check", tmp_path / "missing.py")
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("", "pip install 'nativeops[compiler]'"),
+        ("/nowhere/g++", "the compiler `/nowhere/g++` cannot be run"),
+        ("false", "is CXX a C++ compiler?"),
+    ],
+)
+def test_without_a_compiler_the_way_out_is_told_and_no_bug_is_claimed(
+    cache: Path, tmp_path: Path, compiler: str, said: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['ziglang'] = None")
+    (tmp_path / "false").symlink_to(str(shutil.which("false")))
+    nothing = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path), "CXX": compiler}
+    done = command(cache, "check", FILE, "--op", "product", **nothing)
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
+
+
+def test_gradient_is_checked_without_a_compiler(cache: Path, tmp_path: Path) -> None:
+    options = ("--only", "gradient", "--op", "wrong_sign")
+    done = command(cache, "check", FILE, *options, PATH=str(tmp_path), CXX="/nowhere/g++")
+    assert done.returncode == 1
+    assert "wrong sign" in done.stdout
 
 
 def test_kernel_that_does_not_compile_is_a_finding_with_its_line(

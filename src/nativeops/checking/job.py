@@ -22,6 +22,7 @@ from nativeops.checking import reports, source
 from nativeops.checking.finding import Finding, found
 from nativeops.checking.narrowing import overflow
 from nativeops.compilers import cpp_compiler
+from nativeops.compilers import run as run_compiler
 
 # The libraries that must be loaded before Python, and the settings, by aspect.
 PRELOAD = {
@@ -54,6 +55,11 @@ class Job:
     def name(self) -> str:
         """The aspect, or the framework."""
         return self.framework or self.aspect
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a kernel runs; gradient rules are compared with slopes of the reference."""
+        return self.aspect != "gradient"
 
     def run(self, progress: Callable[[str], None]) -> None:
         """Run in processes until every op was looked at; one that dies is a finding."""
@@ -194,7 +200,5 @@ def missing_tool(aspect: str) -> str:
 
 def library(name: str) -> str:
     """The path of a library of the compiler; empty if it has none."""
-    command = [*cpp_compiler(), f"-print-file-name={name}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    path = done.stdout.strip()
+    path = run_compiler([*cpp_compiler(), f"-print-file-name={name}"]).stdout.strip()
     return path if os.path.isabs(path) and Path(path).exists() else ""

@@ -18,6 +18,8 @@ from nativeops.checking.finding import Finding
 from nativeops.checking.job import Job
 from nativeops.checking.run import ASPECTS, jobs, present, run
 from nativeops.cli.output import fail, print_data, progress_bar
+from nativeops.compilers import cpp_compiler, version
+from nativeops.errors import BuildError
 from nativeops.frameworks.base import FRAMEWORKS
 
 Aspect = StrEnum("Aspect", {name: name for name in ASPECTS})  # type: ignore[misc]
@@ -54,6 +56,11 @@ def check(
     ops = {name: each for name, each in ops.items() if not op or name in op}
     frameworks = [str(name) for name in framework or ()] or present()
     planned = jobs(file.resolve(), ops, [str(name) for name in only or ()], frameworks)
+    if any(job.compiles for job in planned):
+        try:
+            version(cpp_compiler())
+        except BuildError as error:
+            fail(str(error))
     with progress_bar() as progress:
         run(planned, progress)
     findings = [each for job in planned for each in job.findings]
