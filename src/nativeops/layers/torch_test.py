@@ -171,7 +171,9 @@ def check_packed(theirs: Any, ours: Any, packed: PackedSequence, hx: Any = None)
         assert mine is right or torch.equal(mine, right)
 
 
-SIZES = [(1, 1, 1, 1), (1, 3, 5, 3), (7, 1, 3, 17), (4, 0, 3, 3), (2, 2, 5, 800)]
+SIZES = [
+    (1, 1, 1, 1), (1, 3, 5, 3), (7, 1, 3, 17), (4, 0, 3, 3), (2, 2, 5, 800), (17, 3, 2, 1537),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
