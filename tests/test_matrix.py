@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every built-in op x framework x device x dtype x layout x size, from the declarations alone."""
 
-import os
-
 import pytest
 
 import nativeops.ops  # noqa: F401  declares the built-in ops
@@ -10,19 +8,11 @@ from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.registry import ops
 from nativeops.testing import Case, Mistake, cases, installed, mistakes, modes
 from nativeops.testing.guard import check_memory
+from nativeops.testing.marks import missing
 
 OPS = [op for op in ops() if op.built_in]
-# What must be there: a job that promises a framework or device fails where it is missing.
-EXPECTED = os.environ.get("NATIVEOPS_EXPECT", "").replace(",", " ").split()
 TAKES_LONG = ("torch", "compiled")
 PRESENT = [framework for framework in FRAMEWORKS if installed(framework)]
-
-
-def missing(what: str, hint: str) -> None:
-    """Skip with the reason, or fail where this was promised."""
-    if what in EXPECTED:
-        pytest.fail(f"{what} is expected by NATIVEOPS_EXPECT, but it is missing: {hint}")
-    pytest.skip(f"{what} is missing: {hint}")
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
