@@ -5,56 +5,59 @@
 
 namespace nativeops {
 
-// out[s] = Σ x[i] over all i with segment[i] = s, in the order of i
+// The rows of each group of 2^bits segments, in their order: row i of segment s as (i << bits) +
+// (s mod 2^bits), in `order` from range(group, 0) to range(group, 1).
 //
-// The rows are sorted by their segments first: parts of them count, each segment finds its place,
-// and the parts put their rows there. Which of two segments comes first depends on the threads; the
-// rows of one and their order do not.
-template <class T, class I>
-void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t count) {
-  using A = Accum<T>;
-  const int64_t rows = x.size(0), parts = min2<int64_t>(64, 1 + rows / (4096 + count));
-  const int64_t part_rows = rows / parts + 1;
-  auto memory = dev.workspace<int64_t>(1 + rows + count + parts * count);
-  const View<int64_t, 1> taken = dense(memory.data(), 1), sorted = dense(&taken(1), rows);
-  const View<int64_t, 1> begin = dense(&sorted(rows), count);
-  const View<int64_t, 2> place = dense(&begin(count), parts, count);
+// Parts of the rows count, each group finds its place, and the parts put their rows there. Which of
+// two groups comes first depends on the threads; the rows of one and their order do not.
+template <class I>
+void put_in_order(Device& dev, In<I, 1> segment, int64_t count, int bits, View<int64_t, 2> range,
+                  View<int64_t, 1> order) {
+  const int64_t rows = segment.size(0), groups = range.size(0);
+  const int64_t parts = min2<int64_t>(64, 1 + rows / (4096 + groups));
+  auto memory = dev.workspace<int64_t>(1 + parts * groups);
+  const View<int64_t, 1> zeros = dense(memory.data(), 1 + parts * groups);
+  const View<int64_t, 2> place = dense(&zeros(1), parts, groups);
   const auto inside = [=] KERNEL(int64_t i) { return segment(i) >= 0 && segment(i) < count; };
-  for_each(dev, taken, [=] KERNEL(int64_t i) { taken(i) = 0; });
-  for_each(dev, place, [=] KERNEL(int64_t part, int64_t s) { place(part, s) = 0; });
+  for_each(dev, zeros, [=] KERNEL(int64_t i) { zeros(i) = 0; });
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {
-    team.each(part * part_rows, min2(rows, (part + 1) * part_rows), [=](int64_t i) {
-      if (inside(i)) atomicAdd(&place(part, segment(i)), int64_t{1});
+    team.each(part * rows / parts, (part + 1) * rows / parts, [=](int64_t i) {
+      if (inside(i)) atomicAdd(&place(part, segment(i) >> bits), int64_t{1});
     });
   });
-  for_each(dev, begin, [=] KERNEL(int64_t s) {
-    int64_t total = 0;
-    for (int64_t part = 0; part < parts; ++part) total += place(part, s);
-    int64_t next = begin(s) = atomicAdd(&taken(0), total);
+  for_each_item(dev, groups, [=] KERNEL(Team team, int64_t group) {
+    const int64_t total = team.sum(0, parts, [=](int64_t part) { return place(part, group); });
+    if (team.rank() > 0) return;
+    int64_t next = range(group, 0) = atomicAdd(&zeros(0), total);
     for (int64_t part = 0; part < parts; ++part) {
-      const int64_t own = place(part, s);
-      place(part, s) = next;
+      const int64_t own = place(part, group);
+      place(part, group) = next;
       next += own;
     }
+    range(group, 1) = next;
   });
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {
     if (team.rank() > 0) return;  // one thread, to keep the order
-    for (int64_t i = part * part_rows; i < min2(rows, (part + 1) * part_rows); ++i) {
-      if (inside(i)) sorted(place(part, segment(i))++) = i;
+    for (int64_t i = part * rows / parts; i < (part + 1) * rows / parts; ++i) {
+      const int64_t s = segment(i), group = s >> bits;
+      if (inside(i)) order(place(part, group)++) = (i << bits) + (s - (group << bits));
     }
   });
-  for_each_item<A>(dev, count, x.size(1), [=] KERNEL(Team team, int64_t s, View<A, 1> sum) {
-    const int64_t n = x.size(1), end = place(parts - 1, s);
-    int64_t at = begin(s);
+}
+
+// out[s] = Σ x[i] over all i with segment[i] = s, in the order of i
+template <class T, class I>
+void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t count) {
+  using A = Accum<T>;
+  const int64_t rows = x.size(0), n = x.size(1);
+  auto memory = dev.workspace<int64_t>(2 * count + rows);
+  const View<int64_t, 2> range = dense(memory.data(), count, 2);
+  const View<int64_t, 1> order = dense(&range(count, 0), rows);
+  put_in_order(dev, segment, count, 0, range, order);
+  for_each_item<A>(dev, count, n, [=] KERNEL(Team team, int64_t s, View<A, 1> sum) {
     team.each(0, n, [=](int64_t k) { sum(k) = 0; });
-    for (; at + 4 <= end; at += 4) {  // four rows are fetched at once
-      const int64_t a = sorted(at), b = sorted(at + 1), c = sorted(at + 2), d = sorted(at + 3);
-      team.each(0, n, [=](int64_t k) {
-        sum(k) = (((sum(k) + A(x(a, k))) + A(x(b, k))) + A(x(c, k))) + A(x(d, k));
-      });
-    }
-    for (; at < end; ++at) {
-      team.each(0, n, [=, i = sorted(at)](int64_t k) { sum(k) += A(x(i, k)); });
+    for (int64_t at = range(s, 0); at < range(s, 1); ++at) {
+      team.each(0, n, [=, i = order(at)](int64_t k) { sum(k) += A(x(i, k)); });
     }
     team.each(0, n, [=](int64_t k) { out(s, k) = T(sum(k)); });
   });

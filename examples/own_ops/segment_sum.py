@@ -16,10 +16,10 @@ def segment_sum(
 
     A row whose segment is not one of 0 .. ``count`` - 1 takes no part. The result is the same every
     time: rows are added in the order of ``i``, on the CPU in up to 8 parts where segments have 16
-    rows or more in each. Its gradient is that of the sum: `segment_spread`.
+    rows or more in each, or 2 of at most 64 bytes. Its gradient is that of the sum:
+    `segment_spread`.
 
-    Cost: O(n·d) time; a workspace of 3 (n + count) integers, or of as many results as parts,
-    none for a single one.
+    Cost: O(n·d) time; a workspace of 2 n + 3 count integers, or of as many results as parts.
     Same as: ``jax.ops.segment_sum(x, segment, count)``.
 
     >>> segment_sum(np.array([[1.0], [2.0], [4.0]]), np.array([1, 0, 1]), count=2)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """segment_sum against what each framework has for it."""
 
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,6 +11,7 @@ from segment_sum import segment_sum
 
 from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival
 from nativeops.bench.forms import jax_rival, numpy_rival, tensorflow_rival, torch_rival
+from nativeops.bench.machine import package_version
 
 # Messages of 64 numbers to the nodes of a graph; long rows; few messages to each of many nodes.
 SIZES = [
@@ -31,6 +34,25 @@ def sums(x: NdArray, segment: NdArray) -> list[Known]:
     count, columns = segment.max() + 1, slice(None, None, max(1, x.shape[1] - 1))
     total = [np.bincount(segment, each, count) for each in x.T[columns].astype(np.float64)]
     return [Known((slice(None), columns), np.stack(total, -1))]
+
+
+def read_limit(n: int, d: int, **_: int) -> Callable[[], float]:
+    """Numbers a second that PyTorch's sum of all of them reads, from two copies in turn."""
+    copies: list[Any] = []
+
+    def limit() -> float:
+        if package_version("torch") is None:
+            return 0.0
+        import torch
+
+        if not copies:
+            copies.extend(torch.randn(n * d) for _ in range(2))
+        copies.reverse()
+        started = time.perf_counter()
+        copies[0].sum()
+        return n * d / (time.perf_counter() - started)
+
+    return limit
 
 
 def add_at(x: NdArray, segment: NdArray, count: int) -> Any:
@@ -84,11 +106,12 @@ def rivals(count: int) -> list[Rival]:
 BENCHES = [
     Bench(
         f"{size['n']} rows of {size['d']} to {size['count']}",
-        "the sum of the rows of each segment",
+        "the sum of the rows of each segment; the limit reads as many numbers in order",
         sizes=[size],
         inputs=rows,
         expected=sums,
         work=lambda n, d, count: n * d,
+        limit=read_limit(**size),
         rivals=rivals(size["count"]),
     )
     for size in SIZES

@@ -1,70 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of rows by segment on the CPU: to read memory in order is worth more there than many
-// threads, or than to have no memory for sums in between.
+// Sums of rows by segment on the CPU, for as many segments at a time as the caches hold the sums
+// of: each row is read once, and in their order.
 #pragma once
 #include "nativeops/devices/kernel.h"
 #include "segment_sum.h"
 
 namespace nativeops::tuned {
 
-// Into the first cache (3) or the second (2), where more may be under way at a time.
-template <int kNear, class T>
-inline void fetch(const T* from, int64_t count) {
-  for (int64_t k = 0; k < count; k += 64 / sizeof(T)) __builtin_prefetch(from + k, 0, kNear);
+// out[s] = Σ_part Σ x[i] over all i of a part with segment[i] = s, both in order
+template <class T, class I>
+void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t parts) {
+  using A = Accum<T>;
+  constexpr int64_t kAhead = 16, kFar = 48;  // rows whose sums, and which, are fetched early
+  const int64_t n = x.size(1), count = out.size(0);
+  auto memory = dev.workspace<A>(parts * count * n);
+  const View<A, 3> sums = dense(memory.data(), parts, count, n);
+  for_each_item(dev, parts, [=](Team team, int64_t part) {
+    const View<A, 2> sum = at(sums, part);
+    const int64_t begin = part * x.size(0) / parts, end = (part + 1) * x.size(0) / parts;
+    const auto exists = [=](int64_t s) { return s >= 0 && s < count; };
+    std::fill_n(sum.data, sum.count(), A(0));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t s = segment(i), later = segment(min2(i + kAhead, end - 1));
+      if (exists(later)) fetch_early(at(sum, later));
+      fetch_early(at(x, min2(i + kFar, end - 1)));
+      if (!exists(s)) continue;
+      team.each(0, n, [to = &sum(s, 0), row = &x(i, 0)](int64_t k) { to[k] += A(row[k]); });
+    }
+  });
+  for_each_item(dev, count, [=](Team team, int64_t s) {
+    A* const sum = &sums(0, s, 0);
+    for (int64_t part = 1; part < parts; ++part) {
+      team.each(0, n, [=, more = &sums(part, s, 0)](int64_t k) { sum[k] += more[k]; });
+    }
+    team.each(0, n, [=](int64_t k) { out(s, k) = T(sum[k]); });
+  });
 }
 
-// out[s] = Σ_part Σ x[i] over all i of a part with segment[i] = s, both in order: parts of the
-// rows, as many as their sums are worth, whatever the number of threads. Where segments have too
-// few rows for that, strips of columns instead; long rows are read fast in any order.
+// The same in parts where segments have rows enough for each of them and all sums fit into the
+// third cache; otherwise rows are put in order first, for 2^bits segments whose sums fit into the
+// second.
 template <class T, class I>
 void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t count) {
   using A = Accum<T>;
-  constexpr int64_t kMost = 8, kRowsOfEach = 16;  // of a segment, in a part
-  constexpr int64_t kStrip = 32, kLong = 128;     // columns
-  constexpr int64_t kAhead = 16, kFar = 48;       // rows whose sums, and which, are fetched early
-  const int64_t rows = x.size(0), n = x.size(1);
-  const int64_t parts = max2<int64_t>(1, min2(kMost, rows / (kRowsOfEach * (count + 1))));
-  if (parts == 1 && n > kLong) return nativeops::segment_sum<T, I>(dev, x, segment, out, count);
-  const int64_t width = parts > 1 ? max2<int64_t>(1, n) : kStrip, strips = (n + width - 1) / width;
-  const bool direct = std::is_same_v<T, A> && parts == 1 && out.stride(1) == 1;
-  auto memory = dev.workspace<A>(direct ? 0 : parts * strips * count * width);
-  const auto sums = [=, data = memory.data()](int64_t part, int64_t strip) -> View<A, 2> {
-    if constexpr (std::is_same_v<T, A>) {
-      if (direct) return {&out(0, strip * width), {count, width}, {out.stride(0), 1}};
+  constexpr int64_t kShort = 64, kThird = 4 << 20, kSecond = 256 << 10, kEarly = 8 << 10;
+  const int64_t rows = x.size(0), n = x.size(1), bytes = max2<int64_t>(1, n * sizeof(A));
+  const int64_t parts = min2<int64_t>(8, rows / ((bytes <= kShort ? 2 : 16) * (count + 1)));
+  if (x.stride(1) != 1) return nativeops::segment_sum<T, I>(dev, x, segment, out, count);
+  if (parts > 1 && count * bytes <= kThird) return sum_in_parts(dev, x, segment, out, parts);
+  int bits = 0;
+  while (bytes << (bits + 1) <= kSecond && 16 << bits < count) ++bits;
+  const int64_t group_size = int64_t{1} << bits, groups = count / group_size + 1;
+  auto memory = dev.workspace<int64_t>(2 * groups + rows);
+  const View<int64_t, 2> range = dense(memory.data(), groups, 2);
+  const View<int64_t, 1> order = dense(&range(groups, 0), rows);
+  put_in_order(dev, segment, count, bits, range, order);
+  for_each_item<A>(dev, groups, group_size * n, [=](Team team, int64_t group, View<A, 1> sum) {
+    const int64_t first = group * group_size, last = range(group, 1) - 1;
+    team.each(0, sum.size(0), [=](int64_t k) { sum(k) = 0; });
+    for (int64_t j = range(group, 0); j <= last; ++j) {
+      const int64_t i = order(j) >> bits, s = order(j) - (i << bits);
+      fetch_early(at(x, order(min2(j + kEarly / bytes + 1, last)) >> bits));
+      team.each(0, n, [to = &sum(s * n), row = &x(i, 0)](int64_t k) { to[k] += A(row[k]); });
     }
-    return dense(data + (part * strips + strip) * count * width, count, width);
-  };
-  for_each_item(dev, parts * strips, [=](Team team, int64_t item) {
-    const int64_t part = item / strips, first = item % strips * width;
-    const int64_t own = min2(width, n - first), end = (part + 1) * rows / parts;
-    const View<A, 2> sum = sums(part, item % strips);
-    for (int64_t s = 0; s < count; ++s) {
-      team.each(0, own, [row = &sum(s, 0)](int64_t k) { row[k] = 0; });
-    }
-    const auto exists = [=](int64_t s) { return s >= 0 && s < count; };
-    for (int64_t i = part * rows / parts; i < end; ++i) {
-      const int64_t s = segment(i), later = segment(min2(i + kAhead, end - 1));
-      if (x.stride(1) == 1) fetch<2>(&x(min2(i + kFar, end - 1), first), own);
-      if (exists(later)) fetch<3>(&sum(later, 0), own);
-      if (!exists(s)) continue;
-      A* const to = &sum(s, 0);
-      const T* const row = &x(i, first);
-      if (x.stride(1) == 1) {
-        team.each(0, own, [=](int64_t k) { to[k] += A(row[k]); });
-      } else {
-        team.each(0, own, [=](int64_t k) { to[k] += A(row[k * x.stride(1)]); });
-      }
-    }
-  });
-  if (direct) return;
-  for_each_item(dev, count, [=](Team team, int64_t s) {
-    for (int64_t strip = 0; strip < strips; ++strip) {
-      const int64_t first = strip * width, own = min2(width, n - first);
-      A* const sum = &sums(0, strip)(s, 0);
-      for (int64_t part = 1; part < parts; ++part) {
-        team.each(0, own, [=, more = &sums(part, strip)(s, 0)](int64_t k) { sum[k] += more[k]; });
-      }
-      team.each(0, own, [=](int64_t k) { out(s, first + k) = T(sum[k]); });
+    for (int64_t s = first; s < min2(count, first + group_size); ++s) {
+      team.each(0, n, [=, own = &sum((s - first) * n)](int64_t k) { out(s, k) = T(own[k]); });
     }
   });
 }

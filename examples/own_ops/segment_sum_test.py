@@ -30,10 +30,17 @@ def test_agrees_with_jax_and_its_gradient() -> None:
     np.testing.assert_array_equal(back(ours)[0], their_back(theirs)[0])
 
 
-# So many rows that they are sorted in several parts, or summed up in as many as the last number.
-@pytest.mark.parametrize(("count", "parts"), [(1, 8), (7, 8), (1000, 3), (3000, 1)])
-@pytest.mark.parametrize("width", [2, 75, 150])
-def test_rows_of_a_segment_are_added_in_their_order(count: int, parts: int, width: int) -> None:
+# So many rows that they are put in order in several parts, or summed up in that many.
+@pytest.mark.parametrize(
+    ("width", "count", "parts"),
+    [
+        *[(2, 1, 8), (2, 7, 8), (2, 1000, 8), (2, 9000, 2), (2, 30000, 1)],
+        *[(16, 7, 8), (16, 5000, 4), (17, 7, 8), (17, 5000, 1)],  # rows of 64 bytes, and of more
+        *[(75, 1, 8), (75, 1000, 3), (75, 3000, 1), (150, 7, 8), (150, 1000, 3), (150, 3000, 1)],
+        (720, 1500, 1),  # more than 4 MB of sums
+    ],
+)
+def test_rows_of_a_segment_are_added_in_their_order(width: int, count: int, parts: int) -> None:
     random, rows = np.random.default_rng(count), 50000
     x = random.standard_normal((rows, width)).astype(np.float32)
     segment = random.integers(0, count, rows)
