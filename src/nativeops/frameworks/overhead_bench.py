@@ -308,14 +308,19 @@ def beside(rival: Rival, products: Callable[[], Any], name: str, way: str) -> Ri
             for _ in range(PER_ROUND):
                 call()
 
+        def both() -> None:
+            calls()
+            product()
+
+        rounds = {
+            "ours alone": [calls],
+            "theirs alone": [product],
+            "in turn": [both],
+            "at once": [calls, product],
+        }[way]
+
         def run() -> Any:
-            if way == "at once":
-                together([lambda: many(calls), lambda: many(product)])
-            for _ in range(LONG if way != "at once" else 0):
-                if way != "theirs alone":
-                    calls()
-                if way != "ours alone":
-                    product()
+            together([partial(many, each) for each in rounds])
             return call()
 
         return run
@@ -325,7 +330,7 @@ def beside(rival: Rival, products: Callable[[], Any], name: str, way: str) -> Ri
 
 
 def many(call: Callable[[], Any]) -> None:
-    """All rounds of one of two neighbours."""
+    """All rounds of a thread."""
     for _ in range(LONG):
         call()
 
