@@ -2,7 +2,6 @@
 // Sums of rows by segment on the CPU, for as many segments at a time as the caches hold the sums
 // of: each row is read once, and in their order.
 #pragma once
-#include "nativeops/devices/kernel.h"
 #include "segment_sum.h"
 
 namespace nativeops::tuned {
@@ -43,12 +42,13 @@ void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int6
 template <class T, class I>
 void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t count) {
   using A = Accum<T>;
-  constexpr int64_t kShort = 64, kThird = 4 << 20, kSecond = 256 << 10, kEarly = 8 << 10;
+  constexpr int64_t kShort = 64, kThird = 12 << 20, kSecond = 256 << 10, kEarly = 8 << 10;
   const int64_t rows = x.size(0), n = x.size(1), bytes = max2<int64_t>(1, n * sizeof(A));
-  const int64_t parts = min2<int64_t>(8, rows / ((bytes <= kShort ? 2 : 16) * (count + 1)));
+  const int64_t least = (bytes <= kShort ? 2 : 16) * (count + 1);  // rows of a part
+  int64_t parts = 8, bits = 0;
+  while (parts > 1 && (rows < parts * least || parts * count * bytes > kThird)) parts /= 2;
   if (x.stride(1) != 1) return nativeops::segment_sum<T, I>(dev, x, segment, out, count);
-  if (parts > 1 && count * bytes <= kThird) return sum_in_parts(dev, x, segment, out, parts);
-  int bits = 0;
+  if (parts > 1) return sum_in_parts(dev, x, segment, out, parts);
   while (bytes << (bits + 1) <= kSecond && 16 << bits < count) ++bits;
   const int64_t group_size = int64_t{1} << bits, groups = count / group_size + 1;
   auto memory = dev.workspace<int64_t>(2 * groups + rows);
