@@ -24,56 +24,91 @@ void fold_step(simd::Vec<A> (&sums)[simd::kLanes<A>]) {
   }
 }
 
+// The sum of parts, by halves.
+template <class V, int kParts>
+V add_up(const V (&part)[kParts]) {
+  if constexpr (kParts == 1) {
+    return part[0];
+  } else {
+    V half[kParts / 2];
+    simd::unroll<kParts / 2>([&](auto p) { half[p] = part[2 * p] + part[2 * p + 1]; });
+    return add_up(half);
+  }
+}
+
 // sums[r][j] = Σ_k rows[r][k] · weight[j][k] for kRows rows and as many rows of weights as make a
-// whole register of sums; those from `count` on repeat the last one.
-template <class Of, int kRows, class A, class T>
+// whole register of sums; those from `count` on repeat the last one. kSide of them are read side by
+// side, each summed up in as many parts as keep the processor busy.
+template <class Of, int kRows, int kSide, class A, class T>
 void dot_tile(const A* const* rows, const T* weight, int64_t weight_stride, int64_t count,
               int64_t depth, A* sums, int64_t stride) {
-  constexpr int n = simd::kLanes<A>, kUnits = n / kRows;
-  simd::Vec<A> sum[n];
-  const A* unit[kUnits];
-  for (int j = 0; j < kUnits; ++j) {
-    const T* from = weight + std::min<int64_t>(j, count - 1) * weight_stride;
-    unit[j] = reinterpret_cast<const A*>(from);  // numbers, or two bf16 in a word
-  }
-  simd::unroll<n>([&](auto i) { sum[i] = simd::zero<A>(); });
-  auto add = [&](int64_t k, auto load) __attribute__((always_inline)) {
-    simd::Vec<A> row[kRows];
-    simd::unroll<kRows>([&](auto r) { row[r] = load(rows[r] + k); });
-    simd::unroll<kUnits>([&](auto j) {
-      const simd::Vec<A> w = load(unit[j] + k);
-      simd::unroll<kRows>(
-          [&](auto r) { sum[r * kUnits + j] = Of::fma(row[r], w, sum[r * kUnits + j]); });
+  constexpr int n = simd::kLanes<A>, kUnits = n / kRows, kParts = kUnits / kSide;
+  simd::Vec<A> total[n];
+  for (int first = 0; first < kUnits; first += kSide) {
+    simd::Vec<A> sum[kSide][kRows][kParts];
+    const A* unit[kSide];
+    simd::unroll<kSide>([&](auto j) {
+      const T* from = weight + std::min<int64_t>(first + j, count - 1) * weight_stride;
+      unit[j] = reinterpret_cast<const A*>(from);  // numbers, or two bf16 in a word
+      for (int i = 0; i < kRows * kParts; ++i) sum[j][i / kParts][i % kParts] = simd::zero<A>();
     });
-  };
-  int64_t k = 0;
-  for (; k + n <= depth; k += n) add(k, [](const A* from) { return simd::load(from); });
-  if (k < depth) add(k, [&](const A* from) { return simd::load_first(from, depth - k); });
-  fold_step<n / 2>(sum);
+    const auto add = [&](int64_t k, auto p, auto load) __attribute__((always_inline)) {
+      simd::Vec<A> row[kRows];
+      simd::unroll<kRows>([&](auto r) { row[r] = load(rows[r] + k); });
+      simd::unroll<kSide>([&](auto j) {
+        const simd::Vec<A> w = load(unit[j] + k);
+        simd::unroll<kRows>([&](auto r) { sum[j][r][p] = Of::fma(row[r], w, sum[j][r][p]); });
+      });
+    };
+    const auto whole = [](const A* from) { return simd::load(from); };
+    int64_t k = 0;
+    for (; k + n * kParts <= depth; k += n * kParts) {
+      simd::unroll<kParts>([&](auto p) { add(k + p * n, p, whole); });
+    }
+    simd::unroll<kParts>([&](auto p) {
+      const int64_t left = depth - k - p * n;
+      if (left >= n) {
+        add(k + p * n, p, whole);
+      } else if (left > 0) {
+        add(k + p * n, p, [&](const A* from) { return simd::load_first(from, left); });
+      }
+    });
+    simd::unroll<kSide>([&](auto j) {
+      simd::unroll<kRows>([&](auto r) { total[r * kUnits + first + j] = add_up(sum[j][r]); });
+    });
+  }
+  fold_step<n / 2>(total);
   alignas(64) A lane[n];
-  simd::store(lane, sum[0]);
+  simd::store(lane, total[0]);
   for (int r = 0; r < kRows; ++r) {
     for (int j = 0; j < std::min<int64_t>(kUnits, count); ++j)
       sums[r * stride + j] = lane[r * kUnits + j];
   }
 }
 
-// The same for any number of rows, of weights and of sums.
+// The same for any number of rows, of weights and of sums. The second cache delivers a few long
+// rows of weights in their order nearly twice as fast as sixteen side by side.
 template <class Of, class A, class T>
 void dots(const A* const* rows, int64_t height, const T* weight, int64_t weight_stride,
           int64_t count, int64_t depth, A* sums, int64_t stride) {
   constexpr int n = simd::kLanes<A>;
-  auto tiles = [&](auto kRows, int64_t r) {
+  const auto tiles = [&](auto kRows, auto kSide, int64_t r) {
     constexpr int kUnits = n / kRows;
     for (int64_t j = 0; j < count; j += kUnits) {
-      dot_tile<Of, kRows>(rows + r, weight + j * weight_stride, weight_stride, count - j, depth,
-                          sums + r * stride + j, stride);
+      dot_tile<Of, kRows, kSide>(rows + r, weight + j * weight_stride, weight_stride, count - j,
+                                 depth, sums + r * stride + j, stride);
     }
   };
+  constexpr std::integral_constant<int, 1> one;
+  constexpr std::integral_constant<int, 2> two;
+  constexpr std::integral_constant<int, 4> four;
   int64_t r = 0;
-  for (; r + 4 <= height; r += 4) tiles(std::integral_constant<int, 4>(), r);
-  if (r + 2 <= height) tiles(std::integral_constant<int, 2>(), r), r += 2;
-  if (r < height) tiles(std::integral_constant<int, 1>(), r);
+  for (; r + 4 <= height; r += 4) tiles(four, std::integral_constant<int, n / 4>(), r);
+  if (r + 2 <= height) tiles(two, std::integral_constant<int, n / 2>(), r), r += 2;
+  if (r == height) return;
+  if (depth >= n * n) return tiles(one, two, r);
+  if (depth >= n * n / 2) return tiles(one, four, r);
+  tiles(one, std::integral_constant<int, n>(), r);
 }
 
 }  // namespace nativeops::tuned
