@@ -61,6 +61,9 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
         values = np.clip(values, -1, 2**31 - 1).astype(np.int32)
     if hasattr(like, "new_tensor"):
         values = module.as_tensor(values, device=like.device)
+        if values.dtype in (module.uint32, module.uint64):  # which `clamp` does not take
+            values = values.view(module.int64 if values.dtype is module.uint64 else module.int32)
+            values = module.where(values < 0, 2**31 - 1, values)
         if values.dtype is module.int64:
             values = values.clamp(-1, 2**31 - 1)
         return cast(_checked(op, name, values), module.int32)
@@ -69,7 +72,10 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
         wide = module.clip_by_value(cast(values, module.int64), -1, 2**31 - 1)
         return cast(wide, module.int32)
     held = _checked(op, name, module.asarray(values))
-    return cast(module.clip(held, -1, 2**31 - 1), module.int32)
+    if held.dtype.itemsize >= 4:  # what is narrower fits, and might not hold the bounds
+        signed = str(held.dtype).startswith("int")
+        held = module.clip(held, -1 if signed else None, 2**31 - 1)
+    return cast(held, module.int32)
 
 
 def _are_plain(values: Any) -> bool:
@@ -81,7 +87,7 @@ def _are_plain(values: Any) -> bool:
 
 def _checked(op: str, name: str, values: Any) -> Any:
     """The array, if it has integers, or nothing at all."""
-    kind = str(values.dtype).removeprefix("torch.").removeprefix("<dtype: '")
+    kind = getattr(values.dtype, "name", str(values.dtype)).removeprefix("torch.")
     if not kind.startswith(("int", "uint")) and 0 not in values.shape:
         raise DtypeError(message(op, f"`{name}` must have integers, but has {kind}."))
     return values

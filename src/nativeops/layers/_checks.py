@@ -56,7 +56,7 @@ def check(
         text = f"`x` must have 3 axes {axes}, but has {len(shape)}."
         raise ShapeError(message(name, text))
     directions = 2 if bidirectional else 1
-    if not weights or len(weights) % directions:
+    if len(weights) == 0 or len(weights) % directions:
         words = "direction of each layer" if bidirectional else "layer"
         text = f"`weights` must have an entry for each {words}, but has {len(weights)}."
         raise ArgumentError(message(name, text))

@@ -49,6 +49,7 @@ _KERAS = {"rnn": (0,), "gru": (1, 0, 2), "lstm": (0, 1, 2, 3)}
 _ONNX = {"rnn": (0,), "gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 _PEEPHOLES = (0, 2, 1)  # i, f, o here and i, o, f in ONNX
 _FLAX = {"rnn": ("",), "gru": ("r", "z", "n"), "lstm": ("i", "f", "g", "o")}
+GATES = {kind: len(gates) for kind, gates in _FLAX.items()}
 
 
 def from_keras(kind: Kind, weights: Sequence[Any]) -> Weights:

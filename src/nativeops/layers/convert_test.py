@@ -10,13 +10,12 @@ from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.rnn import rnn_layer
 
 LAYERS = {"rnn": rnn_layer, "gru": gru_layer, "lstm": lstm_layer}
-GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 STEPS, BATCH, INPUTS, UNITS = 4, 3, 2, 5
 RANDOM = np.random.default_rng(0)
 
 
 def make(kind, biases=True):
-    rows = GATES[kind] * UNITS
+    rows = convert.GATES[kind] * UNITS
     shapes = [(rows, INPUTS), (rows, UNITS), *[(rows,)] * 2 * biases]
     return convert.Weights(*(RANDOM.standard_normal(s).astype("float32") for s in shapes))
 

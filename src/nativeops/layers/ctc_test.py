@@ -295,3 +295,19 @@ def test_memory_beyond_the_gradient_is_below_one_and_a_half_numbers_per_state() 
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     assert float(done.stdout) <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("framework", "word"),
+    [("torch", "from_numpy"), ("jax.numpy", "asarray"), ("tensorflow", "constant")],
+)
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+)
+def test_lengths_may_be_integers_of_any_width(framework: str, word: str, dtype: str) -> None:
+    make = getattr(pytest.importorskip(framework), word)
+    x = np.random.default_rng(0).standard_normal((140, 3, 5), dtype=np.float32)
+    targets, lengths = np.array([[1, 2, 3]] * 3, np.int32), np.array([110, 80, 70])
+    expected = ctc_loss(x, targets, lengths, reduction="none")
+    found = ctc_loss(make(x), make(targets), make(lengths.astype(dtype)), reduction="none")
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)

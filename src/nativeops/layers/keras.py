@@ -112,6 +112,8 @@ class _Fused:
         mask is one of right padding is needed.
         """
         batch, steps = ops.shape(sequences)[:2]
+        if getattr(mask.shape, "rank", 2) is not None:  # else only TensorFlow's run knows
+            _check_mask(self.name, tuple(mask.shape), tuple(sequences.shape[:2]))
         valid = ops.reshape(ops.cast(mask, "bool"), (batch, steps))
         valid = ops.flip(valid, axis=1) if self.go_backwards else valid
         counts = ops.cumsum(ops.cast(valid, "int32"), axis=1)
@@ -152,6 +154,15 @@ class _Fused:
 
     def _options(self) -> dict[str, Any]:
         return {}
+
+
+def _check_mask(name: str, shape: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
+    """Refuse a mask whose sizes, as far as they are known, are not [batch, steps] or [.., 1]."""
+    sizes = shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
+    pairs = zip(sizes, wanted, strict=False)
+    if len(sizes) != 2 or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        text = f"the mask must have the sizes [batch, steps], here {list(wanted)}, but has"
+        raise ValueError(f"Layer {name!r}: {text} {list(shape)}.")
 
 
 def _valid_first(valid: Any, steps: Any, backwards: bool) -> Any:

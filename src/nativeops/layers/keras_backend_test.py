@@ -321,3 +321,18 @@ def test_layer_says_what_keras_says_of_wrong_input():
         fused.LSTM(UNITS)(tensor(normal(2, 3)))
     with pytest.raises(ValueError, match="expected a positive integer"):
         fused.GRU(0)
+
+
+@plain_layers
+@pytest.mark.parametrize("shape", [(STEPS, BATCH), (BATCH * STEPS,), (1, BATCH, STEPS)])
+def test_mask_of_other_axes_is_refused(name, shape):
+    x, mask = tensor(normal(BATCH, STEPS, INPUTS)), tensor(np.ones(shape, bool))
+    with pytest.raises(ValueError, match="the mask must have the sizes"):
+        pair(name)[1](x, mask=mask)
+
+
+@plain_layers
+def test_mask_may_have_a_last_axis_of_one(name):
+    x, mask, layer = tensor(normal(BATCH, STEPS, INPUTS)), MASKS["holes"], pair(name)[1]
+    expected = layer(x, mask=tensor(mask))
+    assert_close(layer(x, mask=tensor(mask[..., None])), expected)

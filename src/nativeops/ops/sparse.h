@@ -38,10 +38,15 @@ template <class I>
 struct Entries {
   In<I, 2> time, label;
   In<bool, 2> mask;
-  int64_t times, labels;  // labels is 0 where any label will do
+  int64_t times, labels;  // kAny where any label will do
+
+  static constexpr int64_t kAny = -1;
 
   HOST_DEVICE int64_t count() const { return time.size(0); }
-  HOST_DEVICE bool takes(int64_t i, int64_t b) const { return !mask || mask(i, b); }
+  // Where there is no place at all, CUDA takes no entry: it cannot refuse one.
+  HOST_DEVICE bool takes(int64_t i, int64_t b) const {
+    return times != 0 && labels != 0 && (!mask || mask(i, b));
+  }
   HOST_DEVICE int64_t frame(int64_t i, int64_t b) const { return within(time(i, b), times); }
   HOST_DEVICE int64_t place(int64_t i, int64_t b) const { return within(label(i, b), labels); }
 
@@ -49,12 +54,12 @@ struct Entries {
   template <class T>
   HOST_DEVICE Accum<T> value(const In<T, 2>& weight, int64_t i, int64_t b) const {
     const bool inside = time(i, b) >= 0 && time(i, b) < times &&
-                        (labels == 0 || (label(i, b) >= 0 && label(i, b) < labels));
+                        (labels == kAny || (label(i, b) >= 0 && label(i, b) < labels));
     return inside ? Accum<T>(weight(i, b)) : not_a_number<Accum<T>>();
   }
   void check() const {
     check_range("time", time, 0, times - 1, "the last frame", mask);
-    if (labels > 0) check_range("label", label, 0, labels - 1, "the last label", mask);
+    if (labels != kAny) check_range("label", label, 0, labels - 1, "the last label", mask);
   }
 };
 
@@ -138,7 +143,7 @@ void max_and_argmax_sparse(Device& dev, In<I, 2> time, In<I, 2> label, In<T, 2> 
                            In<T, 2> initial, In<I, 2> initial_argmax, In<bool, 2> mask,
                            Out<T, 2> largest, Out<I, 2> argmax) {
   const int64_t batch = largest.size(1);
-  const Entries<I> entries{time, label, mask, largest.size(0), 0};
+  const Entries<I> entries{time, label, mask, largest.size(0), Entries<I>::kAny};
   const auto memory = memory_of_lists(dev, entries, batch);
   const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
   for_each(dev, largest, [=] KERNEL(int64_t t, int64_t b) {

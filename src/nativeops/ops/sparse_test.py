@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nativeops import (
+    cross_entropy_softmax_and_gradient_sparse,
     get_num_threads,
     max_and_argmax_sparse,
     set_num_threads,
@@ -14,6 +15,7 @@ from nativeops import (
     subtensor_batched_index,
 )
 from nativeops.errors import NativeOpsError
+from nativeops.ops.sparse import sparse_to_dense_grad
 from nativeops.testing.aspects import levels, selected
 
 RANDOM = np.random.default_rng(11)
@@ -107,6 +109,21 @@ def test_entry_out_of_range_is_refused_everywhere(framework: str, wrong: str, bo
         sparse_to_dense(*given)
     text = f"sparse_to_dense: `{wrong}[0, 1]` is 9, but must be from 0 to {bound}."
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("level", levels())
+def test_no_entry_fits_where_there_are_no_labels(level: str) -> None:
+    z, one, weight = np.zeros((2, 3, 0)), np.zeros((1, 3), np.int32), np.ones((1, 3))
+    calls = (
+        lambda *entry: sparse_to_dense_grad(z, *entry[:2], entry[3]),
+        lambda *entry: cross_entropy_softmax_and_gradient_sparse(z, *entry),
+    )
+    with selected(level):
+        for call in calls:
+            with pytest.raises(NativeOpsError, match=r"`label\[0, 0\]` is 0, but there is none"):
+                call(one, one, weight, None)
+            call(one, one, weight, np.zeros((1, 3), bool))
+            call(one[:0], one[:0], weight[:0], None)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from nativeops.layers._arrays import integers
 from nativeops.layers.convert import Kind, Weights
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
@@ -82,7 +83,7 @@ def run(
     x = _flat(x, 1, dtype)
     states = [_flat(jnp.broadcast_to(s, (*batch, s.shape[-1])), 0, dtype) for s in states]
     lengths = None if seq_lengths is None else _lengths(seq_lengths, batch)
-    weights = Weights(*(w.astype(dtype) for w in weights))
+    weights = Weights(*(jnp.asarray(w, dtype) for w in weights))
     options: dict[str, Any] = {"reverse": bool(wanted.reverse), "precision": layer.precision}
     if cell.activation_fn is jax.nn.relu:
         options["activation"] = "relu"
@@ -107,10 +108,8 @@ def _flat(array: Any, first: int, dtype: Any) -> Any:
 
 
 def _lengths(seq_lengths: Any, batch: tuple[int, ...]) -> Any:
-    lengths = jnp.broadcast_to(jnp.asarray(seq_lengths), batch).reshape(-1)
-    # The op refuses lengths that are no integers.
-    is_integer = jnp.issubdtype(lengths.dtype, jnp.integer)
-    return lengths.astype(jnp.int32) if is_integer else lengths
+    lengths = integers("RNN", "seq_lengths", seq_lengths, jnp.zeros(()))
+    return jnp.broadcast_to(lengths, batch).reshape(-1)
 
 
 def _reversed(outputs: Any, lengths: Any) -> Any:

@@ -5,8 +5,9 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import numpy as np
 
-from nativeops.layers.convert import from_flax
+from nativeops.layers.convert import GATES, Weights, from_flax, to_flax
 from nativeops.layers.flax import _sequence
 from nativeops.layers.flax._sequence import Wanted
 from nativeops.layers.stack import check_word
@@ -59,8 +60,9 @@ class RNN(nn.RNN):  # type: ignore[misc]
         why = self.unfused()
         if why:
             _sequence.warn(why)
-        params = {} if why or self.is_initializing() else self.cell.variables.get("params")
-        if not params:  # Flax makes them, or says that they are missing
+        params = {} if why or self.is_initializing() else self.cell.variables.get("params", {})
+        params = nn.meta.unbox(params)  # of what says how they are spread over devices
+        if not self._are_whole(params, inputs):  # Flax makes them, or says what is missing
             return super().__call__(
                 inputs,
                 initial_carry=initial_carry,
@@ -77,3 +79,18 @@ class RNN(nn.RNN):  # type: ignore[misc]
             initial_carry = self.cell.initialize_carry(key, sizes)
         weights = from_flax(_sequence.kind_of(self.cell), params)
         return _sequence.run(self, weights, inputs, initial_carry, seq_lengths, wanted)
+
+    def _are_whole(self, params: Any, inputs: Any) -> bool:
+        """Whether the parameters are those of the cell, by their names and shapes."""
+        if not params:
+            return False
+        kind = _sequence.kind_of(self.cell)
+        rows, columns = GATES[kind] * self.cell.features, (inputs.shape[-1], self.cell.features)
+        sizes = (*((rows, each) for each in columns), (rows,), (rows,))
+        wanted = to_flax(kind, Weights(*(np.broadcast_to(np.float32(0), size) for size in sizes)))
+        shapes = jax.tree.map(np.shape, (dict(params), wanted), is_leaf=_has_shape)
+        return bool(shapes[0] == shapes[1])
+
+
+def _has_shape(value: Any) -> bool:
+    return hasattr(value, "shape")

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The drop-in for `flax.linen.RNN` against the original."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+flax = pytest.importorskip("flax")
 nn = pytest.importorskip("flax.linen")
 
 from nativeops.layers.flax.linen import RNN  # noqa: E402  needs Flax
@@ -208,3 +211,36 @@ def test_missing_parameters_and_wrong_lengths_are_named():
         layer.apply(params, x, seq_lengths=jnp.ones(BATCH))
     with pytest.raises(Exception, match="is 9, but must be from 0 to 5"):
         layer.apply(params, x, seq_lengths=jnp.array([9, 1, 1, 1])).block_until_ready()
+
+
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.OptimizedLSTMCell, nn.GRUCell, nn.SimpleCell])
+def test_parameters_that_say_how_they_are_spread_are_taken_without_it(cell):
+    init = nn.with_partitioning(nn.initializers.lecun_normal(), (None, "model"))
+    x = normal(BATCH, STEPS, INPUTS)
+    own, ours = (kind(cell(UNITS, kernel_init=init)) for kind in (nn.RNN, RNN))
+    params = ours.init(jax.random.key(0), x)
+    assert_close(ours.apply(params, x), own.apply(params, x))
+
+
+def test_restored_parameters_are_numpy_arrays():
+    x = normal(BATCH, STEPS, INPUTS)
+    own, ours = (kind(nn.GRUCell(UNITS)) for kind in (nn.RNN, RNN))
+    params = ours.init(jax.random.key(0), x)
+    restored = flax.serialization.msgpack_restore(flax.serialization.to_bytes(params))
+    for apply in (partial(ours.apply, restored), jax.jit(partial(ours.apply, restored))):
+        assert_close(apply(x), own.apply(params, x))
+
+
+@pytest.mark.parametrize("missing", ["bias", "hi"])
+def test_parameters_that_are_missing_are_flax_s_error(missing):
+    x = normal(BATCH, STEPS, INPUTS)
+    own, ours = (kind(nn.LSTMCell(UNITS)) for kind in (nn.RNN, RNN))
+    params = ours.init(jax.random.key(0), x)
+    cell = params["params"]["cell"]
+    (cell["ho"] if missing == "bias" else cell).pop(missing)
+    errors = []
+    for layer in (own, ours):
+        with pytest.raises(flax.errors.ScopeParamNotFoundError) as raised:
+            layer.apply(params, x)
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]

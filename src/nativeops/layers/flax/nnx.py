@@ -45,9 +45,9 @@ class RNN(nnx.RNN):  # type: ignore[misc]
         if self.state_axes != nnx.StateAxes({...: nnx.Carry}):
             return "it has `state_axes`"
         why = _sequence.unfused(self.cell, nnx)
-        if not why and self.cell.promote_dtype is not _default_promote(type(self.cell)):
+        if not why and not _is_default(self.cell, "promote_dtype"):
             return "`promote_dtype` of its cell is not Flax's own"
-        return why
+        return why or _unusual_part(self.cell)
 
     def __call__(
         self,
@@ -88,16 +88,33 @@ class RNN(nnx.RNN):  # type: ignore[misc]
         return rngs.carry.fork() if isinstance(rngs, nnx.Rngs) else rngs
 
 
-def _default_promote(cell: Any) -> Any:
-    return inspect.signature(cell.__init__).parameters["promote_dtype"].default
+def _is_default(part: Any, word: str) -> bool:
+    """Whether a part of a model is as its constructor makes it without this argument."""
+    return getattr(part, word) is inspect.signature(type(part).__init__).parameters[word].default
+
+
+def _names(cell: Any) -> tuple[str, ...]:
+    """The attributes of a cell that are its matrices."""
+    if hasattr(cell, "dense_i"):
+        return ("dense_i", "dense_h")
+    return ("ii", "if_", "ig", "io", "hi", "hf", "hg", "ho")  # `if` is a word of Python
+
+
+def _unusual_part(cell: Any) -> str:
+    """Which of a cell's matrices does something that the op would not; empty for none."""
+    for name in _names(cell):
+        dense = getattr(cell, name)
+        if type(dense) is not nnx.Linear:
+            return f"`{name}` of its cell is a `{type(dense).__name__}`"
+        if not all(_is_default(dense, word) for word in ("dot_general", "promote_dtype")):
+            return f"`{name}` of its cell has a `dot_general` or `promote_dtype` of its own"
+        if dense.dtype != cell.dtype or dense.preferred_element_type is not None:
+            return f"`{name}` of its cell computes in another dtype"
+    return ""
 
 
 def _weights(cell: Any, kind: Kind) -> Weights:
-    denses = {
-        name.removesuffix("_"): dense  # `if` is a word of Python
-        for name, dense in vars(cell).items()
-        if isinstance(dense, nnx.Linear)
-    }
+    denses = {name.removesuffix("_"): getattr(cell, name) for name in _names(cell)}
     params = {
         name: {"kernel": dense.kernel[...]}
         | ({} if dense.bias is None else {"bias": dense.bias[...]})

@@ -8,6 +8,7 @@ import pytest
 
 nnx = pytest.importorskip("flax.nnx")
 
+from nativeops.errors import RangeError  # noqa: E402
 from nativeops.layers.flax.nnx import RNN  # noqa: E402  needs Flax
 
 STEPS, BATCH, INPUTS, UNITS = 5, 4, 3, 6
@@ -144,3 +145,49 @@ def test_what_the_ops_do_not_compute_flax_computes_and_says_so(cell, make, optio
     x = normal(BATCH, STEPS, INPUTS)
     with pytest.warns(UserWarning, match=why):
         assert_close(ours(x), own(x), 0)
+
+
+class Doubled(nnx.Linear):
+    """A matrix that does more than its parameters say."""
+
+    def __call__(self, inputs):
+        return 2 * super().__call__(inputs)
+
+
+def replace_dense(cell, **options):
+    kind = options.pop("kind", nnx.Linear)
+    rows = cell.dense_i.kernel.shape
+    cell.dense_i = kind(*rows, rngs=nnx.Rngs(3), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"kind": nnx.LoRALinear, "lora_rank": 2}, "`dense_i` of its cell is a `LoRALinear`"),
+        ({"kind": Doubled}, "`dense_i` of its cell is a `Doubled`"),
+        ({"dot_general": lambda *args, **more: 2 * jax.lax.dot_general(*args, **more)},
+         "has a `dot_general`"),
+        ({"dtype": jnp.bfloat16}, "computes in another dtype"),
+    ],
+)  # fmt: skip
+def test_matrices_that_are_not_flax_s_own_are_flax_s_to_compute(options, why):
+    cell = nnx.GRUCell(INPUTS, UNITS, rngs=nnx.Rngs(0))
+    replace_dense(cell, **options)
+    x = normal(BATCH, STEPS, INPUTS)
+    with pytest.warns(UserWarning, match=why):
+        assert_close(RNN(cell)(x), nnx.RNN(cell)(x), 0)
+
+
+def test_parameters_may_be_numpy_arrays():
+    cell = nnx.LSTMCell(INPUTS, UNITS, rngs=nnx.Rngs(0))
+    x = normal(BATCH, STEPS, INPUTS)
+    graph, params, rest = nnx.split(RNN(cell), nnx.Param, ...)
+    restored = nnx.merge(graph, jax.tree.map(np.asarray, params), rest)
+    assert_close(restored(x), nnx.RNN(cell)(x))
+
+
+def test_lengths_that_no_int32_holds_are_not_taken_for_others():
+    layer = RNN(nnx.GRUCell(INPUTS, UNITS, rngs=nnx.Rngs(0)))
+    lengths = np.full(BATCH, 2**32 + 1)
+    with pytest.raises(RangeError):
+        jax.block_until_ready(layer(normal(BATCH, STEPS, INPUTS), seq_lengths=lengths))
