@@ -101,7 +101,15 @@ class Op(Generic[F]):
         self.gradient_rule = rule
         if not self.built_in:
             identity.remember(rule)
+        self._begin_anew()
         return rule
+
+    def _begin_anew(self) -> None:
+        """Forget what followed from an older declaration: a notebook may add to an op in use."""
+        for name in ("gradient_names", "version"):
+            self.__dict__.pop(name, None)
+        self.handles.clear()
+        self.id = -1
 
     def axis(self, name: str) -> Callable[[Callable[..., Size]], Callable[..., Size]]:
         """Declare the size of an output's axis as arithmetic over other axes and attributes."""
@@ -113,6 +121,7 @@ class Op(Generic[F]):
                 for spec in self.signature.outputs
             )
             self.signature = replace(self.signature, outputs=outputs)
+            self._begin_anew()
             return rule
 
         return declare

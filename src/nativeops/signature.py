@@ -108,7 +108,7 @@ class AttributeSpec:
             return value
         try:
             converted = self._convert(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             text = f"`{self.name}` must be {self.type.__name__}, but is {value!r}."
             raise DtypeError(message(op, text)) from None
         if not self.low <= converted <= self.high:
@@ -121,6 +121,8 @@ class AttributeSpec:
     def _convert(self, value: Any) -> Any:
         """The value as the attribute's type; a TypeError if it is of another type."""
         own = type(value)
+        if getattr(value, "requires_grad", False):  # there is no gradient for it
+            raise TypeError
         if own is self.type or (own is int and self.type is float):
             return self.type(value)  # also what PyTorch's compiler traces as a symbol
         flag = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"

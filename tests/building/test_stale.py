@@ -98,6 +98,47 @@ def test_level_of_built_in_ops_alone_builds_nothing(tmp_path: Path, kept: Path) 
     assert scaled(np.ones(2)).tolist() == [2, 2]
 
 
+def slopes_in_torch(op):
+    torch = pytest.importorskip("torch")
+    x = torch.ones(2, requires_grad=True)
+    return torch.autograd.grad(op(x).sum(), x)[0].tolist()
+
+
+def slopes_in_jax(op):
+    jax = pytest.importorskip("jax")
+    return jax.grad(lambda x: op(x).sum())(jax.numpy.ones(2)).tolist()
+
+
+def slopes_in_tensorflow(op):
+    tf = pytest.importorskip("tensorflow")
+    x = tf.ones(2)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = op(x)
+    return tape.gradient(y, x).numpy().tolist()
+
+
+@pytest.mark.parametrize("slopes", [slopes_in_torch, slopes_in_jax, slopes_in_tensorflow])
+def test_gradient_declared_anew_in_a_notebook_counts_with_its_own_arguments(
+    tmp_path: Path, slopes
+) -> None:
+    scaled = declare(write(tmp_path))
+    assert scaled(np.ones(2)).tolist() == [2, 2]
+
+    @scaled.gradient
+    def _(d_out):
+        return 3 * d_out
+
+    assert slopes(scaled) == [3, 3]
+
+    @scaled.gradient
+    def _(x, out, d_out):
+        return (x + 2 * out) * d_out
+
+    assert slopes(scaled) == [5, 5]
+    assert scaled(np.ones(2)).tolist() == [2, 2]
+
+
 @pytest.mark.slow
 def test_torch_compile_never_serves_an_older_kernel_or_gradient(tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from nativeops import pairwise_l1, pairwise_lp
-from nativeops.errors import GradientError
+from nativeops.errors import DtypeError, GradientError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
@@ -261,3 +261,12 @@ def test_data_parallel_gradients_are_those_of_one_process(tmp_path: Path):
     command = [sys.executable, "-W", "ignore", "-c", PROCESS]
     processes = [subprocess.Popen([*command, str(rank), tmp_path / "meeting"]) for rank in (0, 1)]
     assert [process.wait(120) for process in processes] == [0, 0]
+
+
+def test_an_attribute_has_no_gradient_and_says_so():
+    x, p = torch.randn(3, 2), torch.tensor(3.0, requires_grad=True)
+    with pytest.raises(DtypeError, match="`p` must be float, but is tensor"):
+        pairwise_lp(x, x, p=p)
+    with pytest.raises(DtypeError, match="`p` must be float, but is GradTracking"):
+        torch.func.grad(lambda p: pairwise_lp(x, x, p=p).sum())(p.detach())
+    assert pairwise_lp(x, x, p=p.detach()).shape == (3, 3)

@@ -16,15 +16,21 @@ def vmap_rule(handle: "Handle") -> Any:
     folds = all(spec.batch for spec in (*specs, *signature.outputs))
 
     def rule(info: Any, in_dims: Any, *values: Any) -> Any:
-        run = _fold if folds else _loop
-        outputs = run(info.batch_size, in_dims, values)
+        # The mapped axis must not stand in for a named one that an item lacks.
+        made = handle.outputs(tuple(map(_item, values, in_dims)))
+        if folds:
+            outputs = _fold(in_dims, values)
+        elif info.batch_size > 0:
+            outputs = _loop(info.batch_size, in_dims, values)
+        else:
+            outputs = [values[0].new_empty((0, *shape), dtype=dtype) for shape, dtype in made]
         if len(signature.outputs) == 1:
             return outputs[0], 0
         # An output that was not made is the same empty tensor for all items.
         mask = values[-1] if signature.selective else -1
         return tuple(outputs), tuple(0 if mask >> i & 1 else None for i in range(len(outputs)))
 
-    def _fold(_: int, in_dims: Any, values: Any) -> list[Any]:
+    def _fold(in_dims: Any, values: Any) -> list[Any]:
         """One call with the mapped axis in front of all leading axes."""
         rank = max(
             value.dim() - len(spec.axes) - (dim is not None)
@@ -56,6 +62,14 @@ def vmap_rule(handle: "Handle") -> Any:
         return [torch.stack(parts) for parts in zip(*items, strict=True)]
 
     return rule
+
+
+def _item(value: Any, dim: int | None) -> Any:
+    """What one item is to the mapped function, without its numbers."""
+    if dim is None:
+        return value
+    shape = [size for axis, size in enumerate(value.shape) if axis != dim % value.dim()]
+    return value.new_empty(()).expand(shape)
 
 
 def _tuple(result: Any) -> list[Any]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops under the transforms of `torch.func`."""
 
+import re
+
 import pytest
 import torch
 from torch.func import (
@@ -17,7 +19,7 @@ from torch.func import (
 )
 from torch.testing import assert_close
 
-from nativeops import pairwise_l1, pairwise_lp
+from nativeops import edit_distance, pairwise_l1, pairwise_lp
 from nativeops.errors import GradientError, ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 
@@ -186,3 +188,15 @@ def test_second_derivatives_say_that_there_are_none(second):
 def test_forward_derivatives_say_that_there_are_none(forward):
     with pytest.raises(GradientError, match=FORWARD):
         forward(lambda x: pairwise_l1(x, Y))
+
+
+@pytest.mark.parametrize(("x", "y"), [((3, 7), (3, 7)), ((3, 7), (3, 6, 7))])
+def test_the_mapped_axis_does_not_stand_in_for_a_named_one(x, y):
+    one = re.escape("`x` must have at least 2 axes [*b n d], but has 1 axis.")
+    with pytest.raises(ShapeError, match=one):
+        vmap(pairwise_l1)(torch.randn(x), torch.randn(y))
+
+
+def test_no_items_of_an_op_without_leading_axes():
+    labels = torch.zeros(0, 3, 5, dtype=torch.int32)
+    assert vmap(edit_distance)(labels, labels).shape == (0, 3)
