@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ PLANTED = [
     ("histogram_without_atomics", "races", "update without atomics"),
     ("divergent_barrier", "races", "divergent barrier"),
     ("write_past_the_end", "memory", "writes past the end of an array"),
+    ("write_past_the_workspace", "memory", "writes past the end of an array"),
     ("read_past_the_end", "memory", "reads past the end of an array"),
     ("wrong_sign", "gradient", "gradient of `y` has the wrong sign"),
     ("wrong_sign_of_the_kernel", "values", "wrong sign"),
     ("forgotten_argument", "gradient", "gradient of `y` is forgotten"),
     ("number_of_threads", "threads", "results depend on the number of threads"),
+    ("race_between_items", "threads", "results depend on the number of threads"),
     ("overflowing_size", "large", "integer overflow at sizes over 2^31"),
     ("overflowing_index", "large", "integer overflow at sizes over 2^31"),
     ("overflowing_product", "large", "integer overflow at sizes over 2^31"),
@@ -218,6 +221,33 @@ def test_gradient_is_checked_without_a_compiler(cache: Path, tmp_path: Path) -> 
     done = command(cache, "check", FILE, *options, PATH=str(tmp_path), CXX="/nowhere/g++")
     assert done.returncode == 1
     assert "wrong sign" in done.stdout
+
+
+@pytest.mark.parametrize("word", ["check", "build"])
+def test_file_that_exits_is_no_success(cache: Path, tmp_path: Path, word: str) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    done = command(cache, word, tmp_path / "leaves.py")
+    assert done.returncode == 2
+    assert "leaves.py cannot be used: SystemExit" in done.stderr
+
+
+def test_no_folder_for_the_verdict_is_told_before_the_check(cache: Path, tmp_path: Path) -> None:
+    done = command(cache, "check", FILE, "--json", tmp_path / "none/verdict.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no folder" in done.stderr
+
+
+def test_interrupted_check_ends_soon(cache: Path) -> None:
+    own = {**os.environ, "NATIVEOPS_CACHE": str(cache)}
+    program = [sys.executable, "-m", "nativeops", "check", str(FILE)]
+    with subprocess.Popen(
+        program, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    ) as running:
+        time.sleep(6)  # jobs have begun, and many are left
+        assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=60)
+    assert running.returncode != 0
 
 
 def test_kernel_that_does_not_compile_is_a_finding_with_its_line(

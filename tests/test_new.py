@@ -41,6 +41,13 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "some_op.h").read_text() == "mine"
 
 
+def test_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    code, said = new("some_op", "-o", tmp_path / "taken")
+    assert code == 2
+    assert "there can be no folder" in said
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -52,6 +59,9 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ("../up", "is no name"),
         ("lambda", "a word of Python or C++"),
         ("template", "a word of Python or C++"),
+        ("xor", "a word of Python or C++"),
+        ("static_assert", "a word of Python or C++"),
+        ("expected", "something that an op's files use"),
         ("pairwise_l1", "there is an op `pairwise_l1` already"),
         ("mine_grad", "names that end in `_grad`"),
         ("mine_test", "names that end in `_test`"),

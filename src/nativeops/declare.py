@@ -247,7 +247,8 @@ def _attribute(parameter: inspect.Parameter, hint: Any) -> AttributeSpec:
         high = min((b.value for b in bounds if isinstance(b, AtMost)), default=high)
     choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
     kind = str if choices else hint
-    if kind not in (int, float, bool) and not choices:
+    words = all(isinstance(choice, str) for choice in choices)
+    if not words or (kind not in (int, float, bool) and not choices):
         raise TypeError(f"`{parameter.name}` must be int, float, bool or a Literal of words")
     required = parameter.default is parameter.empty
     default = None if required else parameter.default

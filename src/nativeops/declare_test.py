@@ -103,6 +103,12 @@ def test_attribute_of_another_type_is_refused() -> None:
     refuses("`s` must be int, float, bool or a Literal", f)
 
 
+def test_choices_that_are_no_words_are_refused() -> None:
+    def f(x: Float[Array, "n"], *, k: Literal[1, 2] = 1) -> Float[Array, "n"]: ...
+
+    refuses("`k` must be int, float, bool or a Literal of words", f)
+
+
 def test_axis_that_never_stands_alone_is_refused() -> None:
     def f(x: Float[Array, "2*n"]) -> Float[Array, "n"]: ...
 

@@ -150,7 +150,7 @@ class _Reader:
         self.parts.append(_sources.get(function) or _read(function))
         if not isinstance(function, FunctionType):
             return
-        for default in function.__defaults__ or ():
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self.add_value("", default)
         names = sorted(_names(function.__code__))
         scope = {**function.__globals__, **_cells(function)}
@@ -161,6 +161,8 @@ class _Reader:
                     self.add_value(inner, getattr(scope[name], inner, None))
 
     def add_value(self, name: str, value: object) -> None:
+        if not isinstance(value, FunctionType):  # a function behind functools.cache and its like
+            value = getattr(value, "__wrapped__", value)
         if isinstance(value, self.op_type):
             self.add_op(value)
         elif isinstance(value, FunctionType) and self.is_users(value.__module__):

@@ -34,6 +34,14 @@ def version_of(folder: Path, **texts: str) -> str:
     return out.strip()
 
 
+# What else a helper may take its factor from.
+HELPERS = (
+    "FACTOR = 3\ndef twice(d, *, f=FACTOR):\n    return f * d\n",
+    "from functools import cache\n@cache\ndef factor():\n    return 3\n"
+    "def twice(d):\n    return factor() * d\n",
+)
+
+
 def test_version_covers_what_the_result_and_the_gradient_depend_on(tmp_path: Path) -> None:
     known = [
         version_of(tmp_path),
@@ -42,6 +50,7 @@ def test_version_covers_what_the_result_and_the_gradient_depend_on(tmp_path: Pat
         version_of(tmp_path, reference="x + x"),
         version_of(tmp_path, helper="FACTOR = 3\ndef twice(d):\n    return FACTOR * d\n"),
         version_of(tmp_path, helper="FACTOR = 2\ndef twice(d):\n    return d + FACTOR * d\n"),
+        *(version_of(tmp_path, helper=text.replace("3", n)) for text in HELPERS for n in "34"),
     ]
     assert len(set(known)) == len(known)
     elsewhere = tmp_path / "elsewhere"

@@ -100,6 +100,22 @@ void number_of_threads(Device& dev, In<T, 2> x, Out<T, 1> out) {  // bug
 }
 
 template <class T>
+void write_past_the_workspace(Device& dev, In<T, 1> x, Out<T, 1> out) {
+  auto memory = dev.workspace<T>(x.size(0));
+  T* const copy = memory.data();
+  for_each(dev, out, [=] KERNEL(int64_t i) { copy[i + 1] = x(i); });  // bug
+  for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = copy[i + 1]; });
+}
+
+template <class T>
+void race_between_items(Device& dev, In<T, 1> x, Out<T, 1> out) {
+  for_each(dev, out, [=] KERNEL(int64_t k) { out(k) = T(0.0f); });
+  for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t i) {
+    if (team.rank() == 0) out(i % 4) = T(out(i % 4) + x(i));  // bug
+  });
+}
+
+template <class T>
 void overflowing_size(Device& dev, In<T, 1> x, Out<T, 0> out) {
   const int n = x.size(0);  // bug
   for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {

@@ -83,6 +83,18 @@ def number_of_threads(x: Float[Array, "*b n"]) -> Float[Array, "*b"]:
 
 
 @op(kernel="planted.h")
+def write_past_the_workspace(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: F821
+    """The same numbers."""
+    return x.copy()
+
+
+@op(kernel="planted.h")
+def race_between_items(x: Float[Array, "n"]) -> Float[Array, "4"]:  # noqa: F821
+    """The sums of every fourth number."""
+    return np.stack([x[k::4].sum() for k in range(4)])
+
+
+@op(kernel="planted.h")
 def overflowing_size(x: Float[Array, "n"]) -> Float[Array, ""]:  # noqa: F821
     """The sum of all numbers."""
     return x.sum()

@@ -50,6 +50,8 @@ class Job:
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
+    _stopped: bool = False
 
     @property
     def name(self) -> str:
@@ -68,10 +70,16 @@ class Job:
         if why := missing_tool(self.aspect):
             self.unchecked.append(why)
             left = []
-        while left:
+        while left and not self._stopped:
             left = self._run_process(left, progress)
         self.findings = [replace(each, aspect=self.aspect) for each in self.findings]
         self.seconds = time.perf_counter() - start
+
+    def stop(self) -> None:
+        """End what runs, and begin nothing more."""
+        self._stopped = True
+        if self._process is not None:
+            self._process.terminate()
 
     def _run_process(self, names: list[str], progress: Callable[[str], None]) -> list[str]:
         """One process; the ops that it did not come to."""
@@ -80,7 +88,7 @@ class Job:
             current, case, ended = "", "", False
             left: list[str] = []
             with errors.open("w") as stream:
-                process = self._start(names, log, stream)
+                process = self._process = self._start(names, log, stream)
                 for line in lines_of(process):
                     said = json.loads(line)
                     current = said.get("op", current)

@@ -61,7 +61,13 @@ def run(planned: Sequence[Job], progress: Callable[[str, float], None]) -> None:
             pool.submit(job.run, lambda text: progress(text, done / len(planned)))
             for job in planned
         ]
-        for task in as_completed(tasks):
-            task.result()
-            done += 1
-            progress("", done / len(planned))
+        try:
+            for task in as_completed(tasks):
+                task.result()
+                done += 1
+                progress("", done / len(planned))
+        except BaseException:  # Ctrl-C, above all
+            pool.shutdown(wait=False, cancel_futures=True)
+            for job in planned:
+                job.stop()
+            raise

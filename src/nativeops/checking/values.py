@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generated matrix of an op in one framework, as findings instead of failing tests."""
 
+import math
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from nativeops.errors import BuildError
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed, mistakes
 from nativeops.testing.aspects import num_threads
-from nativeops.testing.matrix import modes
+from nativeops.testing.draw import BASE, base_sizes, defaults, fits, free_names, numbers
+from nativeops.testing.matrix import dtype_choices, modes
 from nativeops.testing.tolerance import assert_same
 
 # What an assertion of the matrix says, and the bug that it means.
@@ -29,6 +32,8 @@ BUGS = (
     (r"\d+ of \d+ elements are wrong", "wrong values"),
 )
 THREADS = (1, 2, 3, 5)
+LONG = (1 << 12, 1 << 15, 1 << 18)  # sizes of one axis
+LONG_ENOUGH = 0.3  # seconds for all runs of a case: a longer axis would take much longer
 
 
 def steps(op: Op[Any], framework: str) -> Steps:
@@ -119,16 +124,47 @@ def thread_steps(op: Op[Any]) -> Steps:
         if case.group != "large" or not usable(case):
             continue
         yield Case(str(case))
-        with num_threads(1):
-            first = [np.array(case.arrays.values(a)) for _, a in case.results()]
-        for n in (*THREADS, *THREADS):
-            with num_threads(n):
-                again = [case.arrays.values(a) for _, a in case.results()]
-            try:
-                for before, after in zip(first, again, strict=True):
-                    assert_same(after, before, "")
-            except AssertionError:
-                text = f"{n} threads give other bits than one ({case})"
-                bug = "results depend on the number of threads"
-                yield found(op.name, bug, text, source.kernel(op))
+        if wrong := other_bits(case):
+            yield wrong
+            return
+    for name in free_names(op):
+        for case in long_cases(op, name):
+            started = time.perf_counter()
+            yield Case(str(case))
+            if wrong := other_bits(case):
+                yield wrong
                 return
+            if time.perf_counter() - started > LONG_ENOUGH:
+                break
+
+
+def long_cases(op: Op[Any], name: str) -> Iterator[OpCase]:
+    """One axis longer and longer: two threads that change one number seldom meet on a short one."""
+    for size in LONG:
+        sizes, attributes = {**base_sizes(op), name: size}, defaults(op)
+        known = {**sizes, **numbers(attributes)}
+        arrays = (*op.signature.inputs, *op.signature.outputs)
+        most = max(math.prod(axis.evaluate(known) for axis in spec.axes) for spec in arrays)
+        if most > LONG[-1] * BASE[-1] or not fits(op, sizes, attributes):
+            return
+        leads = tuple(() for _ in op.signature.inputs)
+        case = OpCase(op, "numpy", "cpu", dtype_choices(op)[0], sizes, leads, attributes)
+        if usable(case):
+            yield case
+
+
+def other_bits(case: OpCase) -> Finding | None:
+    """What several threads make of a case that one makes otherwise."""
+    with num_threads(1):
+        first = [np.array(case.arrays.values(a)) for _, a in case.results()]
+    for n in (*THREADS, *THREADS):
+        with num_threads(n):
+            again = [case.arrays.values(a) for _, a in case.results()]
+        try:
+            for before, after in zip(first, again, strict=True):
+                assert_same(after, before, "")
+        except AssertionError:
+            text = f"{n} threads give other bits than one ({case})"
+            bug = "results depend on the number of threads"
+            return found(case.op.name, bug, text, source.kernel(case.op))
+    return None

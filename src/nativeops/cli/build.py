@@ -22,6 +22,8 @@ def build(
     ] = None,
 ) -> None:
     """Compile ops for all instruction sets, so that they run where there is no compiler."""
+    if output and output.exists() and not output.is_dir():
+        fail(f"nativeops build: {output} is no folder.")
     for file in files:
         if not file.is_file():
             fail(f"nativeops build: there is no file {file}.")
@@ -30,5 +32,5 @@ def build(
                 typer.echo(path)
         except NativeOpsError as error:
             fail(str(error), code=1)
-        except Exception as error:  # of the user's file
+        except (Exception, SystemExit) as error:  # of the user's file
             fail(f"nativeops build: {file} cannot be used: {type(error).__name__}: {error}")

@@ -49,10 +49,12 @@ def check(
         fail(f"nativeops check: there is no file {file}.")
     try:
         ops = ops_of(file)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         fail(f"nativeops check: {file} cannot be used: {type(error).__name__}: {error}")
     if unknown := sorted(set(op or ()) - set(ops)):
         fail(f"nativeops check: {file} declares no op {unknown[0]}, but {', '.join(ops)}.")
+    if json_file and not json_file.absolute().parent.is_dir():
+        fail(f"nativeops check: there is no folder {json_file.parent} for the verdict.")
     ops = {name: each for name, each in ops.items() if not op or name in op}
     frameworks = [str(name) for name in framework or ()] or present()
     planned = jobs(file.resolve(), ops, [str(name) for name in only or ()], frameworks)

@@ -18,13 +18,16 @@ ENDINGS = (".py", ".h", "_test.py")
 LONGEST = 30  # so that the lines of the files stay within their width
 # What the files of an op import, or a test of them runs.
 USED = {"op", "np", "numpy", "nativeops", "pytest", "check", "transpose"}
-USED |= {"torch", "jax", "tensorflow"}
+USED |= {"torch", "jax", "tensorflow", "x", "expected", "found"}
 # What a kernel could not be called, although Python would let it.
 CPP_WORDS = re.compile(
-    "auto|bool|case|catch|char|const|constexpr|default|delete|do|double|enum|explicit|extern|false"
-    "|float|friend|goto|inline|int|long|mutable|namespace|new|operator|private|protected|public"
-    "|register|short|signed|sizeof|static|struct|switch|template|this|throw|true|typedef|typename"
-    "|union|unsigned|using|virtual|void|volatile"
+    "alignas|alignof|and_eq|asm|auto|bitand|bitor|bool|case|catch|char|char8_t|char16_t|char32_t"
+    "|co_await|co_return|co_yield|compl|concept|const|consteval|constexpr|constinit|const_cast"
+    "|decltype|default|delete|do|double|dynamic_cast|enum|explicit|export|extern|false|float|friend"
+    "|goto|inline|int|long|mutable|namespace|new|noexcept|not_eq|nullptr|operator|or_eq|private"
+    "|protected|public|register|reinterpret_cast|requires|short|signed|sizeof|static|static_assert"
+    "|static_cast|struct|switch|template|this|thread_local|throw|true|typedef|typeid|typename|union"
+    "|unsigned|using|virtual|void|volatile|wchar_t|xor|xor_eq"
 )
 
 
@@ -57,7 +60,10 @@ def new(
     paths = [folder / f"{name}{ending}" for ending in ENDINGS]
     if existing := [str(path) for path in paths if path.exists()]:
         fail(f"nativeops new: {', '.join(existing)} exists; choose another name or folder.")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"nativeops new: there can be no folder {folder}: {error.strerror}.")
     for path, ending in zip(paths, ENDINGS, strict=True):
         path.write_text(content(name, kind, ending))
         typer.echo(f"wrote  {path}")

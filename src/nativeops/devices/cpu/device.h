@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <new>
 
@@ -19,11 +20,18 @@ class Workspace {
       : services_(services), call_(call) {
     if (count <= 0) return;
     if (static_cast<uint64_t>(count) > SIZE_MAX / sizeof(T)) throw std::bad_alloc();
-    memory_ = services->allocate(call, static_cast<size_t>(count) * sizeof(T));
+    const size_t bytes = static_cast<size_t>(count) * sizeof(T);
+    memory_ =
+        kWatched ? NativeopsMemory{alone(bytes), nullptr, bytes} : services->allocate(call, bytes);
     if (memory_.data == nullptr) throw std::bad_alloc();
   }
   ~Workspace() {
-    if (memory_.data != nullptr) services_->release(call_, memory_);
+    if (memory_.data == nullptr) return;
+    if (kWatched) {
+      std::free(memory_.data);
+    } else {
+      services_->release(call_, memory_);
+    }
   }
   Workspace(Workspace&& other) noexcept
       : services_(other.services_), call_(other.call_), memory_(other.memory_) {
@@ -35,6 +43,17 @@ class Workspace {
   T& operator[](int64_t i) const { return data()[i]; }
 
  private:
+  // AddressSanitizer knows where memory ends that it lent itself.
+#if defined(__SANITIZE_ADDRESS__) && defined(NATIVEOPS_USER_OP)
+  static constexpr bool kWatched = true;
+#else
+  static constexpr bool kWatched = false;
+#endif
+  static void* alone(size_t bytes) {
+    void* memory = nullptr;
+    return posix_memalign(&memory, 64, bytes) == 0 ? memory : nullptr;
+  }
+
   const NativeopsServices* services_;
   const NativeopsCall* call_;
   NativeopsMemory memory_{};
