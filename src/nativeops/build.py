@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import os
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -163,18 +164,42 @@ def _places(folder: Path, device: str) -> list[str]:
     return ["-iquote", str(folder), f"-I{_PACKAGE.parent}", "-idirafter", str(folder)]
 
 
+def _check_read(op: Op[Any], rule: str) -> None:
+    """Refuse a header whose changes nobody would see: one that is included in an unusual way.
+
+    `rule` is the compiler's, for make: all files that it read.
+    """
+    folder = op.kernel.parent.resolve()
+    known = {path.resolve() for path in identity.kernel_files(op.kernel)}
+    _, _, files = rule.replace("\\\n", " ").partition(": ")
+    for word in re.split(r"(?<!\\)\s+", files.strip()):
+        path = Path(word.replace("\\ ", " ").replace("$$", "$")).resolve()
+        if path in known or not path.is_relative_to(folder) or path.is_relative_to(_PACKAGE):
+            continue
+        within = path.relative_to(folder).parts
+        if path.suffix == ".cpp" or "site-packages" in within or within[0].startswith("."):
+            continue
+        name = "/".join(within)
+        text = f"its kernel reads {path} in a way that its changes would not be seen."
+        raise BuildError(message(op.name, text, hint=f'write `#include "{name}"` on one line.'))
+
+
 def _compile(recipe: _Recipe, built: Path) -> None:
     """Compile to the path, or tell what the compiler complained about."""
     source = built.with_suffix(".cpp")
     source.write_text(recipe.source)
     folder = recipe.op.kernel.parent
     command = [*recipe.command, *_places(folder, recipe.device), str(source)]
-    done = run([*command, "-o", str(built)])
+    read = built.with_suffix(".d")
+    told = [] if recipe.device == "cuda" else ["-MD", "-MF", str(read)]
+    done = run([*command, *told, "-o", str(built)])
     debug = is_set("NATIVEOPS_DEBUG")
     if debug:
         print(shlex.join(command), done.stderr, sep="\n", file=sys.stderr)
     if done.returncode == 0 and built.exists():
         _digest(recipe.op)  # the files may have been saved anew while the compiler read them
+        if read.exists():
+            _check_read(recipe.op, read.read_text())
         return
     said = done.stderr + done.stdout
     files = identity.kernel_files(recipe.op.kernel)

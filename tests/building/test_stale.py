@@ -66,6 +66,19 @@ def test_changed_part_of_a_kernel_is_built_anew(tmp_path: Path) -> None:
         assert declare(header)(np.ones(2)).tolist() == [value, value]
 
 
+@pytest.mark.parametrize(
+    "line", ["#include <part.h>", '#include /* c */ "part.h"', '#define P "part.h"\n#include P']
+)
+def test_part_whose_changes_would_not_be_seen_is_refused(tmp_path: Path, line: str) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    header = write(folder, "PART * x(i)")
+    header.write_text(f"{line}\n{header.read_text()}")
+    (folder / "part.h").write_text("#define PART 2\n")
+    with pytest.raises(BuildError, match=r'write `#include "part\.h"` on one line'):
+        declare(header)(np.ones(2))
+
+
 def test_each_of_two_declarations_keeps_its_own_kernel(tmp_path: Path) -> None:
     first = declare(write(tmp_path, "2 * x(i)"))
     assert first(np.ones(1)).tolist() == [2]
