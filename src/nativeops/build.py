@@ -35,6 +35,8 @@ from nativeops.registry import ops
 __all__ = ["build", "cache_folder"]
 
 _PACKAGE = Path(__file__).resolve().parent
+# What a compiler says that lacked memory, or room for its result.
+_NO_ROOM = re.compile("Killed signal|No space left|File size limit")
 _SHARED = ["-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden"]
 
 
@@ -202,6 +204,11 @@ def _compile(recipe: _Recipe, built: Path) -> None:
             _check_read(recipe.op, read.read_text())
         return
     said = done.stderr + done.stdout
+    if done.returncode < 0 or not said.strip() or _NO_ROOM.search(said):
+        last = said.strip().splitlines()[-1:] or [f"it ended with status {done.returncode}"]
+        text = f"the compiler could not do its work: {last[0].strip()}."
+        hint = "look for memory, for room where NATIVEOPS_CACHE is, and at CXX."
+        raise BuildError(message(recipe.op.name, text, hint=hint))
     files = identity.kernel_files(recipe.op.kernel)
     first = complaints(said, files) or said.splitlines()[-5:]
     if not any(defines(path, recipe.op.name) for path in files):

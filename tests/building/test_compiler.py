@@ -186,6 +186,28 @@ def test_a_compiler_that_does_not_run_is_named(
     assert "CXX" in text
 
 
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("kill -9 $$", "ended with status -9"),
+        ("exit 0", "ended with status 0"),
+        ("echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1", "Killed"),
+        ("echo 'cannot close file: No space left on device' >&2; exit 1", "No space left"),
+    ],
+)
+def test_compiler_that_lacks_something_does_not_blame_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, said: str
+) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo one && exit 0\n{ending}\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    text = refusal(write(tmp_path))
+    assert "could not do its work" in text
+    assert said in text
+    assert "mend" not in text
+
+
 def test_disabled_compilation_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     header = write(tmp_path)
     declare(header)(np.ones(2))
