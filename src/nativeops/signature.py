@@ -121,10 +121,10 @@ class AttributeSpec:
     def _convert(self, value: Any) -> Any:
         """The value as the attribute's type; a TypeError if it is of another type."""
         own = type(value)
-        if getattr(value, "requires_grad", False):  # there is no gradient for it
-            raise TypeError
         if own is self.type or (own is int and self.type is float):
             return self.type(value)  # also what PyTorch's compiler traces as a symbol
+        if getattr(value, "requires_grad", False):  # there is no gradient for it
+            raise TypeError
         flag = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
         if flag and self.type is not bool:
             raise TypeError

@@ -111,7 +111,9 @@ template <class T>
 void race_between_items(Device& dev, In<T, 1> x, Out<T, 1> out) {
   for_each(dev, out, [=] KERNEL(int64_t k) { out(k) = T(0.0f); });
   for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t i) {
-    if (team.rank() == 0) out(i % 4) = T(out(i % 4) + x(i));  // bug
+    Accum<T> slow = x(i);  // so that threads are at it together, however busy the machine is
+    for (int k = 0; k < 100; ++k) slow = slow / (1 + slow * slow);
+    if (team.rank() == 0) out(i % 4) = T(out(i % 4) + slow);  // bug
   });
 }
 

@@ -90,7 +90,9 @@ def write_past_the_workspace(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa
 
 @op(kernel="planted.h")
 def race_between_items(x: Float[Array, "n"]) -> Float[Array, "4"]:  # noqa: F821
-    """The sums of every fourth number."""
+    """The sums of every fourth number, each 100 times over its square and one."""
+    for _ in range(100):
+        x = x / (1 + x * x)
     return np.stack([x[k::4].sum() for k in range(4)])
 
 

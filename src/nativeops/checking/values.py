@@ -17,7 +17,7 @@ from nativeops.errors import BuildError
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed, mistakes
 from nativeops.testing.aspects import num_threads
-from nativeops.testing.draw import BASE, base_sizes, defaults, fits, free_names, numbers
+from nativeops.testing.draw import base_sizes, defaults, fits, free_names, numbers
 from nativeops.testing.matrix import dtype_choices, modes
 from nativeops.testing.tolerance import assert_same
 
@@ -32,8 +32,8 @@ BUGS = (
     (r"\d+ of \d+ elements are wrong", "wrong values"),
 )
 THREADS = (1, 2, 3, 5)
-LONG = (1 << 12, 1 << 15, 1 << 18)  # sizes of one axis
-LONG_ENOUGH = 0.3  # seconds for all runs of a case: a longer axis would take much longer
+LONG = (1 << 12, 1 << 15, 1 << 18, 1 << 21)  # sizes of one axis
+LONG_ENOUGH = 0.5  # seconds for all runs of a case: a longer axis would take much longer
 
 
 def steps(op: Op[Any], framework: str) -> Steps:
@@ -145,7 +145,7 @@ def long_cases(op: Op[Any], name: str) -> Iterator[OpCase]:
         known = {**sizes, **numbers(attributes)}
         arrays = (*op.signature.inputs, *op.signature.outputs)
         most = max(math.prod(axis.evaluate(known) for axis in spec.axes) for spec in arrays)
-        if most > LONG[-1] * BASE[-1] or not fits(op, sizes, attributes):
+        if most > 2 * LONG[-1] or not fits(op, sizes, attributes):
             return
         leads = tuple(() for _ in op.signature.inputs)
         case = OpCase(op, "numpy", "cpu", dtype_choices(op)[0], sizes, leads, attributes)
@@ -157,7 +157,7 @@ def other_bits(case: OpCase) -> Finding | None:
     """What several threads make of a case that one makes otherwise."""
     with num_threads(1):
         first = [np.array(case.arrays.values(a)) for _, a in case.results()]
-    for n in (*THREADS, *THREADS):
+    for n in THREADS * 3:
         with num_threads(n):
             again = [case.arrays.values(a) for _, a in case.results()]
         try:
