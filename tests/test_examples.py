@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("sklearn")
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing import installed
+from nativeops.testing.marks import missing
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -20,7 +21,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 @cache
 def printed(framework: str) -> str:
     if not installed(framework):
-        pytest.skip(f"{framework} is missing")
+        missing(framework, f"install it with `pip install {framework}`")
     command = [sys.executable, EXAMPLES / f"learn_{framework}.py"]
     variables = {**os.environ, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)

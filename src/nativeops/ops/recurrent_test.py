@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nativeops.testing.aspects import levels, selected
+from nativeops.testing.marks import missing
 from nativeops.testing.recurrent import (
     KINDS,
     Kind,
@@ -179,7 +180,7 @@ def test_wrong_length_is_explained(kind: Kind, framework: str, length: int, said
     from nativeops.testing.matrix import installed
 
     if not installed(framework):
-        pytest.skip(f"{framework} is not installed")
+        missing(framework, f"install it with `pip install {framework}`")
     given = draw(kind, (7, 3, 4, 5), [7, 0, length], dtype="float32")
     arrays = arrays_of(framework, "cpu")
     with arrays.scope({"float32", "int32"}):

@@ -82,7 +82,7 @@ def run(
     x = inputs if wanted.time_major else jnp.moveaxis(inputs, -2, 0)
     x = _flat(x, 1, dtype)
     states = [_flat(jnp.broadcast_to(s, (*batch, s.shape[-1])), 0, dtype) for s in states]
-    lengths = None if seq_lengths is None else _lengths(seq_lengths, batch)
+    lengths = None if seq_lengths is None else _lengths(seq_lengths, batch, x)
     weights = Weights(*(jnp.asarray(w, dtype) for w in weights))
     options: dict[str, Any] = {"reverse": bool(wanted.reverse), "precision": layer.precision}
     if cell.activation_fn is jax.nn.relu:
@@ -107,8 +107,8 @@ def _flat(array: Any, first: int, dtype: Any) -> Any:
     return jnp.asarray(array, dtype).reshape(flat)
 
 
-def _lengths(seq_lengths: Any, batch: tuple[int, ...]) -> Any:
-    lengths = integers("RNN", "seq_lengths", seq_lengths, jnp.zeros(()))
+def _lengths(seq_lengths: Any, batch: tuple[int, ...], like: Any) -> Any:
+    lengths = integers("RNN", "seq_lengths", seq_lengths, like)
     return jnp.broadcast_to(lengths, batch).reshape(-1)
 
 

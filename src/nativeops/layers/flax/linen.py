@@ -88,9 +88,5 @@ class RNN(nn.RNN):  # type: ignore[misc]
         rows, columns = GATES[kind] * self.cell.features, (inputs.shape[-1], self.cell.features)
         sizes = (*((rows, each) for each in columns), (rows,), (rows,))
         wanted = to_flax(kind, Weights(*(np.broadcast_to(np.float32(0), size) for size in sizes)))
-        shapes = jax.tree.map(np.shape, (dict(params), wanted), is_leaf=_has_shape)
-        return bool(shapes[0] == shapes[1])
-
-
-def _has_shape(value: Any) -> bool:
-    return hasattr(value, "shape")
+        found, expected = jax.tree.map(np.shape, (dict(params), wanted))
+        return bool(found == expected)
