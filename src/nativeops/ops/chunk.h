@@ -59,11 +59,11 @@ void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3
 
 // d_x[t, b] = Σ_k d_chunks[t - step·k, b·n + k] where the frame takes part, else 0
 template <class T, class I>
-void chunk_grad(Device& dev, In<T, 3> d_chunks, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3> d_x,
-                int64_t n_time, int64_t, int64_t chunk_step) {
+void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask, In<I, 1> lengths,
+                Out<T, 3> d_x, int64_t chunk_size, int64_t chunk_step) {
   using A = Accum<T>;
-  check_lengths(lengths, n_time);
-  const Cut cut(n_time, d_chunks.size(0), chunk_step);
+  check_lengths(lengths, x.size(0));
+  const Cut cut(x.size(0), chunk_size, chunk_step);
   const FrameMask<I> valid{mask, lengths};
   for_each(dev, d_x, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
     A sum = 0;
@@ -111,12 +111,12 @@ void unchunk(Device& dev, In<T, 3> chunks, In<bool, 2> chunk_mask, Out<T, 3> x, 
 
 // d_chunks[u, b·n + k] = d_x[step·k + u, b] / c where that frame exists and is not masked out
 template <class T>
-void unchunk_grad(Device& dev, In<T, 3> d_x, In<bool, 2> chunk_mask, Out<T, 3> d_chunks,
-                  int64_t chunk_size, int64_t chunk_step) {
+void unchunk_grad(Device& dev, In<T, 3> chunks, In<T, 3> d_x, In<bool, 2> chunk_mask,
+                  Out<T, 3> d_chunks, int64_t n_time, int64_t n_batch, int64_t chunk_step) {
   using A = Accum<T>;
-  const Cut cut(d_x.size(0), chunk_size, chunk_step);
-  auto memory = dev.workspace<int64_t>(d_x.size(0) * d_x.size(1));
-  const View<int64_t, 2> count = dense(memory.data(), d_x.size(0), d_x.size(1));
+  const Cut cut(n_time, chunks.size(0), chunk_step);
+  auto memory = dev.workspace<int64_t>(n_time * n_batch);
+  const View<int64_t, 2> count = dense(memory.data(), n_time, n_batch);
   count_chunks(dev, cut, chunk_mask, count);
   for_each(dev, d_chunks, [=] KERNEL(int64_t u, int64_t c, int64_t j) {
     const int64_t t = cut.frame(u, c), b = cut.sequence(c);

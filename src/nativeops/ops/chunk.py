@@ -84,25 +84,25 @@ def chunk(
 
 @op(kernel="chunk.h", autocast="keep")
 def chunk_grad(
-    d_chunks: Float[Array, f"chunk_size {WHOLE} d"],
-    mask: Bool[Array, "n_time n_batch"] | None = None,
-    lengths: Int[Array, "n_batch"] | None = None,
+    x: Float[Array, "t b d"],
+    d_chunks: Float[Array, f"chunk_size {CUT} d"],
+    mask: Bool[Array, "t b"] | None = None,
+    lengths: Int[Array, "b"] | None = None,
     *,
-    n_time: Count,
-    n_batch: Count,
+    chunk_size: Count,
     chunk_step: Positive,
-) -> Float[Array, "n_time n_batch d"]:
+) -> Float[Array, "t b d"]:
     """What flows back through `chunk` into its frames.
 
     ``d_x[t, b] = Σ_k d_chunks[t - step·k, b·n + k]`` over the chunks that hold frame ``t``, in the
     order of ``k``; 0 for a frame that takes no part.
 
     Args:
+        x: As given to `chunk`; only its sizes are read.
         d_chunks: The gradient that arrives at the chunks.
         mask: As given to `chunk`.
         lengths: As given to `chunk`.
-        n_time: The number of frames ``t`` of the sequences.
-        n_batch: The number of sequences ``b``.
+        chunk_size: As given to `chunk`.
         chunk_step: As given to `chunk`.
 
     NaN: stays in its own frame.
@@ -110,11 +110,12 @@ def chunk_grad(
     Cost: O(size·b·n·d) time; no memory beyond the result.
     Same as: ``torch.nn.functional.fold``.
 
-    >>> chunk_grad(np.ones((3, 2, 1)), n_time=5, n_batch=1, chunk_step=2).ravel()
+    >>> chunk_grad(np.zeros((5, 1, 1)), np.ones((3, 2, 1)), chunk_size=3, chunk_step=2).ravel()
     array([1., 1., 2., 1., 1.])
     """
-    total, _ = _sums(d_chunks, None, n_time, n_batch, chunk_step)
-    return cast(Any, np.where(_valid(n_time, n_batch, mask, lengths)[..., None], total, 0))
+    time, batch, _ = x.shape
+    total, _ = _sums(d_chunks, None, time, batch, chunk_step)
+    return cast(Any, np.where(_valid(time, batch, mask, lengths)[..., None], total, 0))
 
 
 def _sums(chunks: Any, chunk_mask: Any, time: int, batch: int, step: int) -> tuple[Any, Any]:
@@ -179,21 +180,25 @@ def unchunk(
 
 @op(kernel="chunk.h", autocast="keep")
 def unchunk_grad(
-    d_x: Float[Array, "t b d"],
-    chunk_mask: Bool[Array, f"chunk_size {CUT}"] | None = None,
+    chunks: Float[Array, f"chunk_size {WHOLE} d"],
+    d_x: Float[Array, "n_time n_batch d"],
+    chunk_mask: Bool[Array, f"chunk_size {WHOLE}"] | None = None,
     *,
-    chunk_size: Count,
+    n_time: Count,
+    n_batch: Count,
     chunk_step: Positive,
-) -> Float[Array, f"chunk_size {CUT} d"]:
+) -> Float[Array, f"chunk_size {WHOLE} d"]:
     """What flows back through `unchunk` into the chunks.
 
     ``d_chunks[u, b·n + k] = d_x[step·k + u, b] / c`` where that frame exists and the mask is true,
     else 0; ``c`` chunks hold the frame.
 
     Args:
+        chunks: As given to `unchunk`; only its sizes are read.
         d_x: The gradient that arrives at the frames.
         chunk_mask: As given to `unchunk`.
-        chunk_size: The frames of a chunk.
+        n_time: As given to `unchunk`.
+        n_batch: As given to `unchunk`.
         chunk_step: As given to `unchunk`.
 
     NaN: stays in its own frame.
@@ -201,44 +206,43 @@ def unchunk_grad(
     Cost: O(size·b·n·d) time; a workspace of t·b integers.
     Same as: `chunk` of ``d_x·factors``, but for frames that only some chunks mask out.
 
-    >>> unchunk_grad(np.ones((5, 1, 1)), chunk_size=3, chunk_step=2)[..., 0]
+    >>> chunks, d_x = np.zeros((3, 2, 1)), np.ones((5, 1, 1))
+    >>> unchunk_grad(chunks, d_x, n_time=5, n_batch=1, chunk_step=2)[..., 0]
     array([[1. , 0.5],
            [1. , 1. ],
            [0.5, 1. ]])
     """
-    time, batch, _ = d_x.shape
-    cut = chunk.reference(d_x, chunk_size=chunk_size, chunk_step=chunk_step)
+    sizes = {"chunk_size": len(chunks), "chunk_step": chunk_step}
+    cut = chunk.reference(d_x, **sizes)
     held = cut.chunk_mask if chunk_mask is None else cut.chunk_mask & chunk_mask
-    _, count = _sums(cut.chunks[..., :0], held, time, batch, chunk_step)
-    each = chunk.reference(
-        (d_x / np.maximum(count, 1)[..., None]), chunk_size=chunk_size, chunk_step=chunk_step
-    )
+    _, count = _sums(cut.chunks[..., :0], held, n_time, n_batch, chunk_step)
+    each = chunk.reference(d_x / np.maximum(count, 1)[..., None], **sizes)
     return cast(Any, np.where(held[..., None], each.chunks, 0))
 
 
+# The rules read no sizes: programs may be built before these are known.
+
+
 @chunk.gradient
-def _(x, mask, lengths, d_chunks, chunk_step):  # type: ignore[no-untyped-def]
-    time, batch, _ = x.shape
-    return chunk_grad(
-        d_chunks, mask, lengths, n_time=time, n_batch=batch, chunk_step=chunk_step
-    )  # fmt: skip
+def _(x, mask, lengths, d_chunks, chunk_size, chunk_step):  # type: ignore[no-untyped-def]
+    return chunk_grad(x, d_chunks, mask, lengths, chunk_size=chunk_size, chunk_step=chunk_step)
 
 
 @chunk_grad.gradient
-def _(d_chunks, mask, lengths, d_out, chunk_step):  # type: ignore[no-untyped-def]
-    size = d_chunks.shape[0]
-    return chunk(d_out, mask, lengths, chunk_size=size, chunk_step=chunk_step).chunks
+def _(mask, lengths, d_out, chunk_size, chunk_step):  # type: ignore[no-untyped-def]
+    return None, chunk(d_out, mask, lengths, chunk_size=chunk_size, chunk_step=chunk_step).chunks
 
 
 @unchunk.gradient
-def _(chunks, chunk_mask, d_x, chunk_step):  # type: ignore[no-untyped-def]
-    return unchunk_grad(d_x, chunk_mask, chunk_size=chunks.shape[0], chunk_step=chunk_step)
+def _(chunks, chunk_mask, d_x, n_time, n_batch, chunk_step):  # type: ignore[no-untyped-def]
+    sizes = {"n_time": n_time, "n_batch": n_batch, "chunk_step": chunk_step}
+    return unchunk_grad(chunks, d_x, chunk_mask, **sizes)
 
 
 @unchunk_grad.gradient
-def _(d_x, chunk_mask, d_out, chunk_step):  # type: ignore[no-untyped-def]
-    time, batch, _ = d_x.shape
-    return unchunk(d_out, chunk_mask, n_time=time, n_batch=batch, chunk_step=chunk_step).x
+def _(chunk_mask, d_out, n_time, n_batch, chunk_step):  # type: ignore[no-untyped-def]
+    sizes = {"n_time": n_time, "n_batch": n_batch, "chunk_step": chunk_step}
+    return None, unchunk(d_out, chunk_mask, **sizes).x
 
 
 def _example(random: Any, time: int, batch: int) -> dict[str, Any]:
@@ -257,10 +261,11 @@ def _(random, given):  # type: ignore[no-untyped-def]
 
 @chunk_grad.example
 def _(random, given):  # type: ignore[no-untyped-def]
-    time, batch, size = (given[name] for name in ("n_time", "n_batch", "chunk_size"))
-    columns = len(_columns(time, batch, size, given["chunk_step"])[0])
-    d_chunks = random.standard_normal((size, columns, given["d"]))
-    return {"d_chunks": d_chunks, **_example(random, time, batch)}
+    time, batch, d = (given[name] for name in "tbd")
+    columns = len(_columns(time, batch, given["chunk_size"], given["chunk_step"])[0])
+    d_chunks = random.standard_normal((given["chunk_size"], columns, d))
+    x = random.standard_normal((time, batch, d))
+    return {"x": x, "d_chunks": d_chunks, **_example(random, time, batch)}
 
 
 def chunk_view(x: Array, *, chunk_size: int, chunk_step: int) -> Array:

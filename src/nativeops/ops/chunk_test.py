@@ -120,11 +120,11 @@ def test_gradients_are_the_transposed_maps() -> None:
         x, mask = RANDOM.standard_normal((time, batch, d)), random_mask(time, batch)
         cut = chunk(x, mask, chunk_size=size, chunk_step=step)
         y = RANDOM.standard_normal(cut.chunks.shape)
-        d_x = chunk_grad(y, mask, n_time=time, n_batch=batch, chunk_step=step)
+        d_x = chunk_grad(x, y, mask, chunk_size=size, chunk_step=step)
         np.testing.assert_allclose((cut.chunks * y).sum(), (x * d_x).sum(), atol=1e-9)
         held = RANDOM.random(cut.chunk_mask.shape) < 0.8
         whole = unchunk(y, held, n_time=time, n_batch=batch, chunk_step=step)
-        d_y = unchunk_grad(x, held, chunk_size=size, chunk_step=step)
+        d_y = unchunk_grad(y, x, held, n_time=time, n_batch=batch, chunk_step=step)
         np.testing.assert_allclose((whole.x * x).sum(), (y * d_y).sum(), atol=1e-9)
 
 
@@ -153,7 +153,7 @@ def test_equals_torch_unfold_and_fold() -> None:
     ours = out.reshape(size, batch, n, d).permute(1, 3, 0, 2).reshape(batch, d * size, n)
     assert torch.equal(ours, unfolded)
     folded = torch.nn.functional.fold(unfolded, (time, 1), (size, 1), stride=(step, 1))
-    d_x = chunk_grad(out, n_time=time, n_batch=batch, chunk_step=step)
+    d_x = chunk_grad(x, out, chunk_size=size, chunk_step=step)
     torch.testing.assert_close(d_x, folded[..., 0].permute(2, 0, 1), rtol=1e-14, atol=1e-14)
 
 
@@ -181,7 +181,7 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
             set_num_threads(threads)
             cut = chunk(x, chunk_size=50, chunk_step=7)
             back = unchunk(*cut, n_time=300, n_batch=7, chunk_step=7)
-            d_x = chunk_grad(cut.chunks, n_time=300, n_batch=7, chunk_step=7)
+            d_x = chunk_grad(x, cut.chunks, chunk_size=50, chunk_step=7)
             made.append([a.tobytes() for a in (*cut, *back, d_x)])
     finally:
         set_num_threads(before)

@@ -25,9 +25,10 @@ void subtensor_batched_index(Device& dev, In<T, 3> x, In<I, 2> index, Out<T, 2> 
 
 // d_x[t, b, j] = d_out[t, b] where j = index[t, b], else 0
 template <class T, class I>
-void subtensor_batched_index_grad(Device& dev, In<I, 2> index, In<T, 2> d_out, Out<T, 3> d_x,
-                                  int64_t d) {
-  check_range("index", index, 0, d - 1, "the last number of a vector of `x`");
+void subtensor_batched_index_grad(Device& dev, In<T, 3> x, In<I, 2> index, In<T, 2> d_out,
+                                  Out<T, 3> d_x) {
+  const int64_t d = x.size(2);
+  if (d > 0) check_range("index", index, 0, d - 1, "the last number of a vector of `x`");
   for_each(dev, d_x, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
     d_x(t, b, j) = j == static_cast<int64_t>(index(t, b)) ? d_out(t, b) : T(0.0f);
   });

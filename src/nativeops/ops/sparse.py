@@ -42,35 +42,36 @@ def subtensor_batched_index(
 
 @op(kernel="sparse.h", autocast="keep")
 def subtensor_batched_index_grad(
-    index: Int[Array, "t b"], d_picked: Float[Array, "t b"], *, d: int
+    x: Float[Array, "t b d"], index: Int[Array, "t b"], d_picked: Float[Array, "t b"]
 ) -> Float[Array, "t b d"]:
     """What flows back through `subtensor_batched_index`.
 
     ``d_x[t, b, j] = d_picked[t, b]`` where ``j = index[t, b]``, else 0.
 
     Args:
+        x: As given to `subtensor_batched_index`; only its sizes are read.
         index: As given to `subtensor_batched_index`.
         d_picked: The gradient that arrives at the picked numbers.
-        d: The size of a vector.
 
     Gradient: for ``d_picked``: `subtensor_batched_index`.
     Cost: O(t·b·d) time; no memory beyond the result.
     Same as: ``numpy.put_along_axis`` into zeros.
 
-    >>> subtensor_batched_index_grad(np.array([[1]]), np.array([[5.0]]), d=3)
+    >>> subtensor_batched_index_grad(np.zeros((1, 1, 3)), np.array([[1]]), np.array([[5.0]]))
     array([[[0., 5., 0.]]])
     """
-    return cast(Any, np.where(np.arange(d) == index[..., None], d_picked[..., None], 0))
+    labels = np.arange(x.shape[2])
+    return cast(Any, np.where(labels == index[..., None], d_picked[..., None], 0))
 
 
 @subtensor_batched_index.gradient
 def _(x, index, d_out):  # type: ignore[no-untyped-def]
-    return subtensor_batched_index_grad(index, d_out, d=x.shape[2])
+    return subtensor_batched_index_grad(x, index, d_out)
 
 
 @subtensor_batched_index_grad.gradient
 def _(index, d_out):  # type: ignore[no-untyped-def]
-    return subtensor_batched_index(d_out, index)
+    return None, subtensor_batched_index(d_out, index)
 
 
 @op(kernel="sparse.h", autocast="keep", reuse={"out": "initial"})
@@ -233,7 +234,8 @@ def _(random, given):  # type: ignore[no-untyped-def]
 @subtensor_batched_index_grad.example
 def _(random, given):  # type: ignore[no-untyped-def]
     shape, most = (given["t"], given["b"]), max(given["d"], 1)
-    return {**numbers_of(random, given, d_picked="tb"), "index": random.integers(0, most, shape)}
+    numbers = numbers_of(random, given, x="tbd", d_picked="tb")
+    return {**numbers, "index": random.integers(0, most, shape)}
 
 
 @sparse_to_dense.example

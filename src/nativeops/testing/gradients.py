@@ -104,7 +104,7 @@ def by_rule(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
     with references(), np.errstate(all="ignore"):
         gradients = case.op.differentiate(known)
     return {
-        spec.name: np.asarray(gradient)
+        spec.name: np.zeros_like(case.values[spec.name]) if gradient is None else gradient
         for spec, gradient in zip(floats, gradients, strict=True)
         if spec in case.inputs
     }
