@@ -18,6 +18,8 @@ VARIABLES = {
     "Float": ("float32", "float64", "bfloat16", "float16"),
     "Int": ("int32", "int64"),
 }
+# What stands for an absent input in JAX while it has no 64-bit numbers.
+_WITHOUT_64_BITS = {("Float64", "float32"), ("Int64", "int32")}
 MAX_RANK = 16  # of any array (devices/abi.h: NATIVEOPS_MAX_RANK)
 FIXED = ("float32", "float64", "int32", "int64", "uint8", "bool")
 KINDS = {**VARIABLES, **{"Bool" if d == "bool" else d.capitalize(): (d,) for d in FIXED}}
@@ -252,19 +254,21 @@ class Signature:
 
     def _solve_dtypes(self, given: Sequence[Given]) -> dict[str, str]:
         chosen: dict[str, tuple[str, str]] = {}
-        for spec, array in self._present(given):
+        for spec, array in zip(self.inputs, given, strict=True):
+            if not array.dtype or (array.absent and (spec.kind, array.dtype) in _WITHOUT_64_BITS):
+                continue
+            text = hint = ""
+            dtype, name = chosen.setdefault(spec.kind, (array.dtype, spec.name))
             if array.dtype not in spec.dtypes:
                 text = f"`{spec.name}` must be {_either(spec.dtypes)}, but is {array.dtype}."
                 hint = f"convert `{spec.name}` to {spec.dtypes[0]} first."
-                raise DtypeError(message(self.op, text, given, hint))
-            dtype, name = chosen.setdefault(spec.kind, (array.dtype, spec.name))
-            if dtype != array.dtype:
+            elif dtype != array.dtype:
                 text = f"`{name}` is {dtype} but `{spec.name}` is {array.dtype}."
                 hint = f"convert one of them, for example `{spec.name}` to {dtype}."
-                raise DtypeError(message(self.op, text, given, hint))
-        for spec, array in zip(self.inputs, given, strict=True):
-            if array.dtype in spec.dtypes:  # an absent one counts where no other does
-                chosen.setdefault(spec.kind, (array.dtype, spec.name))
+            if text:
+                # An empty array may stand for an absent one, but it is not None.
+                shown = [one._replace(absent=False) if one is array else one for one in given]
+                raise DtypeError(message(self.op, text, shown, hint))
         return {kind: dtype for kind, (dtype, _) in chosen.items() if kind in VARIABLES}
 
     def _solve_batch(self, given: Sequence[Given]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nativeops import library, registry
-from nativeops.errors import ArgumentError, ShapeError
+from nativeops.errors import ArgumentError, DtypeError, ShapeError
 from nativeops.frameworks import numpy as numpy_adapter
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing import installed
@@ -150,6 +150,23 @@ def test_torch_transforms_and_programs(given):
         assert_close(pool(x, **given), expected(plain))
     total(leaf, given).backward()  # an empty tensor of inference mode could not be kept
     assert_close(leaf.grad, slope(plain))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bool", "complex64"])
+@pytest.mark.parametrize("name", ["lengths", "weight"])
+def test_an_empty_array_of_a_wrong_dtype_is_refused_alike(name, dtype):
+    said = set()
+    for framework in PRESENT:
+        array = arrays_of(framework, "cpu").place
+        if dtype == "float64" and framework == "jax":
+            continue  # it has no such array as long as it has no 64-bit numbers
+        shape = (0, 0) if name == "lengths" else (0,)
+        empty = array(np.zeros(shape), dtype).array
+        with pytest.raises(DtypeError) as error:
+            pool(array(X, "float32").array, **{name: empty})
+        said.add(str(error.value))
+    assert len(said) == 1
+    assert f"{name}: {dtype}{list(shape)}" in said.pop()
 
 
 def test_torch_exports_with_a_dynamic_size():

@@ -128,7 +128,6 @@ namespace {
 bool solve_input(const Array& spec, const NativeopsTensor& array, Solution& solution) {
   const int lead = array.ndim - static_cast<int>(spec.axes.size());
   if (lead < 0 || (lead > 0 && !spec.batch) || array.ndim > NATIVEOPS_MAX_RANK) return false;
-  if (!solve_dtype(spec.kind, dtype_index(array.dtype), solution)) return false;
   if (lead > 0 && !merge_batch(array, lead, solution)) return false;
   for (size_t a = 0; a < spec.axes.size(); ++a) {
     const int slot = spec.axes[a].slot;
@@ -154,19 +153,19 @@ bool is_known(const Axis& axis, const Solution& solution) {
   });
 }
 
+// JAX has none of 64 bits for an absent input while it has no such numbers.
+bool fits_dtype(const Array& spec, const NativeopsTensor& array, Solution& solution) {
+  if (array.dtype.bits == 0 || solve_dtype(spec.kind, dtype_index(array.dtype), solution)) return true;
+  return is_absent(spec, array) && spec.kind >= 0 && array.dtype.code == kDtypes[spec.kind].code &&
+         array.dtype.bits == 32 && kDtypes[spec.kind].bits == 64;
+}
+
 // What only absent inputs could tell: a size is 0, unless a result that every call makes needs it.
-// A dtype is that of an array without elements, if there is one: the caller may have given it.
-bool solve_absent(const Op& op, const NativeopsTensor* inputs, Solution& solution) {
+bool solve_absent(const Op& op, Solution& solution) {
   for (size_t i = 0; i < op.outputs.size(); ++i)
     for (const Axis& axis : op.outputs[i].axes)
       if (op.certain >> i & 1 && !is_known(axis, solution)) return false;
   std::replace(std::begin(solution.sizes), std::end(solution.sizes), kUnknown, int64_t{0});
-  for (size_t i = op.required; i < op.inputs.size(); ++i) {
-    const int kind = op.inputs[i].kind;
-    const bool open = (kind == kFloatVariable && solution.float_index < 0) ||
-                      (kind == kIntVariable && solution.int_index < 0);
-    if (open) solve_dtype(kind, dtype_index(inputs[i].dtype), solution);
-  }
   return true;
 }
 
@@ -237,11 +236,8 @@ bool is_absent(const Array& spec, const NativeopsTensor& array) {
 
 NativeopsTensor absent(const Array& spec) {
   static int64_t zeros[NATIVEOPS_MAX_RANK] = {};
-  const int dtype = spec.kind == kFloatVariable ? 0
-                    : spec.kind == kIntVariable ? kFirstInt
-                                                : spec.kind;
   const auto rank = static_cast<int32_t>(spec.axes.size());
-  return {nullptr, kNativeopsCpu, 0, rank, kDtypes[dtype], zeros, zeros, 0};
+  return {nullptr, kNativeopsCpu, 0, rank, {}, zeros, zeros, 0};  // of no dtype
 }
 
 bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute* attributes,
@@ -252,12 +248,13 @@ bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute
   for (size_t i = 0; i < op.attributes.size(); ++i)
     if (op.attributes[i].slot >= 0) solution.sizes[op.attributes[i].slot] = attributes[i].integer;
   for (size_t i = 0; i < op.inputs.size(); ++i)
-    if (!is_absent(op.inputs[i], inputs[i]) && !solve_input(op.inputs[i], inputs[i], solution))
+    if (!fits_dtype(op.inputs[i], inputs[i], solution) ||
+        (!is_absent(op.inputs[i], inputs[i]) && !solve_input(op.inputs[i], inputs[i], solution)))
       return false;
   for (size_t i = 0; i < op.inputs.size(); ++i)
     if (!is_absent(op.inputs[i], inputs[i]) && !fits_arithmetic(op.inputs[i], inputs[i], solution))
       return false;
-  if (op.required < op.inputs.size() && !solve_absent(op, inputs, solution)) return false;
+  if (op.required < op.inputs.size() && !solve_absent(op, solution)) return false;
   solution.combination =
       std::max(solution.float_index, 0) * kInts + std::max(solution.int_index, 0);
   return solve_outputs(op, solution);
