@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests/planted"
 FILE = FOLDER / "planted.py"
 KINDS = ("map", "reduce", "contract", "item", "raw")
+NO_REUSE = "wrong where `out` reuses `x`, as declared"
 # Op, the aspect that finds its bug, and what the bug is called.
 PLANTED = [
     ("missing_barrier", "races", "missing barrier"),
@@ -37,6 +38,9 @@ PLANTED = [
     ("forgotten_argument", "gradient", "gradient of `y` is forgotten"),
     ("number_of_threads", "threads", "results depend on the number of threads"),
     ("race_between_items", "threads", "results depend on the number of threads"),
+    ("dependent_axis", "values", "`n` is declared `independent`, but is not"),
+    ("overwrites_what_it_reads", "values", NO_REUSE),
+    ("reads_what_it_overwrote", "races", NO_REUSE),
     ("overflowing_size", "large", "integer overflow at sizes over 2^31"),
     ("overflowing_index", "large", "integer overflow at sizes over 2^31"),
     ("overflowing_product", "large", "integer overflow at sizes over 2^31"),

@@ -143,4 +143,27 @@ void overflowing_product(Device& dev, In<T, 2> x, Out<T, 2> out) {
   });
 }
 
+template <class T>
+void dependent_axis(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t b) {
+    const int64_t n = x.size(1);
+    const auto sum = team.sum(0, n, [=](int64_t i) { return Accum<T>(x(b, i)); });
+    team.each(0, n, [=](int64_t i) { out(b, i) = T(Accum<T>(x(b, i)) - sum / n); });
+  });
+}
+
+template <class T>
+void reads_what_it_overwrote(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t i) {
+    out(b, i) = x(b, i + 1 < x.size(1) ? i + 1 : i);  // bug: another thread may have written it
+  });
+}
+
+template <class T>
+void overwrites_what_it_reads(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t i) {
+    out(b, i) = x(b, x.size(1) - 1 - i);  // bug: a number before it may have been written
+  });
+}
+
 }  // namespace nativeops

@@ -112,3 +112,21 @@ def overflowing_index(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
 def overflowing_product(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
     """Twice the numbers."""
     return 2 * x
+
+
+@op(kernel="planted.h", independent="n")
+def dependent_axis(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """The numbers less their mean; its kernel is right."""
+    return x - x.mean(-1, keepdims=True) if x.shape[-1] else x
+
+
+@op(kernel="planted.h", reuse={"out": "x"})
+def reads_what_it_overwrote(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """The next number; the last one as it is."""
+    return np.concatenate([x[..., 1:], x[..., -1:]], -1)
+
+
+@op(kernel="planted.h", reuse={"out": "x"})
+def overwrites_what_it_reads(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Each row backwards."""
+    return x[..., ::-1].copy()

@@ -11,9 +11,10 @@ from nativeops import library
 from nativeops.build import build
 from nativeops.call import Op
 from nativeops.library import DTYPES, extension
-from nativeops.signature import Solution
+from nativeops.signature import ArraySpec, Solution
 from nativeops.testing import Case
 from nativeops.testing.arrays import numpy_dtype
+from nativeops.testing.claims import reused
 from nativeops.testing.tolerance import assert_close
 
 
@@ -39,17 +40,33 @@ def call(
     return text or f"status {status}" if status else ""
 
 
-def run(case: Case, compare: bool = True) -> str:
-    """Run a case into arrays of exactly their size; what is wrong, if anything is."""
+def may_reuse(case: Case) -> list[ArraySpec]:
+    """The results that may take over an input's memory."""
+    signature, solution = case.op.signature, Solution(case.known, case.lead, dict(case.dtypes))
+    shapes = {spec.name: signature.output_shape(spec, solution) for spec in signature.outputs}
+    return reused(case.op, {name: one.array for name, one in case.placed.items()}, shapes)
+
+
+def run(case: Case, compare: bool = True, over: Sequence[ArraySpec] = ()) -> str:
+    """Run a case into arrays of exactly their size; what is wrong, if anything is.
+
+    The results in `over` take over the memory of their inputs.
+    """
     signature = case.op.signature
+    arrays = {name: placed.array for name, placed in case.placed.items()}
+    arrays |= {spec.reuse: arrays[spec.reuse].copy() for spec in over}
     inputs = [
-        (case.placed[s.name].array, case.dtype(s)) if s in case.inputs else None
-        for s in signature.inputs
+        (arrays[s.name], case.dtype(s)) if s in case.inputs else None for s in signature.inputs
     ]
     solution = Solution(case.known, case.lead, dict(case.dtypes))
     outputs = [
-        (np.empty(signature.output_shape(s, solution), numpy_dtype(case.dtype(s))), case.dtype(s))
-        for s in signature.outputs
+        (
+            arrays[spec.reuse]
+            if spec in over
+            else np.empty(signature.output_shape(spec, solution), numpy_dtype(case.dtype(spec))),
+            case.dtype(spec),
+        )
+        for spec in signature.outputs
     ]
     numbers = (case.attributes[spec.name] for spec in signature.attributes)
     if said := call(case.op, inputs, outputs, numbers):

@@ -11,9 +11,11 @@ from typing import Any
 
 from nativeops.call import Op
 from nativeops.checking import invoke, reports, source
-from nativeops.checking.finding import Case, Steps, found
+from nativeops.checking.finding import Case, Finding, Steps, found
+from nativeops.checking.source import Place
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed
+from nativeops.testing.claims import wrong_reuse
 from nativeops.testing.draw import fits, free_names
 
 MEMORY = "address,undefined"
@@ -64,9 +66,25 @@ def race_steps(op: Op[Any], log: Log) -> Steps:
         if said and not problem:
             bug = "wrong where a block has many threads"
             problem = found(op.name, bug, f"{said} ({case})", default)
-        if problem:
+        if problem := problem or race_over_inputs(case, log):
             yield problem
             return
+
+
+def race_over_inputs(case: OpCase, log: Log) -> Finding | None:
+    """The same case where results take over the memory of inputs, as the op's `reuse` says."""
+    over = invoke.may_reuse(case)
+    if not over:
+        return None
+    said = invoke.run(case, over=over)
+    own, default = source.own_files(case.op), source.declaration(case.op)
+    race = reports.race(log.new(), case.op.name, own, default)
+    if not said and not race:
+        return None
+    text = f"a thread reads it at line {race.line} while another writes it" if race else said
+    error = wrong_reuse(over, f"{text} ({case})")
+    place = Place(race.file, race.line) if race else default
+    return found(case.op.name, error.claim, error.text, place)
 
 
 def race_cases(op: Op[Any]) -> Iterator[OpCase]:

@@ -17,6 +17,7 @@ from nativeops.errors import BuildError
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed, mistakes
 from nativeops.testing.aspects import num_threads
+from nativeops.testing.claims import ClaimError, check_reuse
 from nativeops.testing.draw import base_sizes, defaults, fits, free_names, numbers
 from nativeops.testing.matrix import dtype_choices, modes
 from nativeops.testing.tolerance import assert_same
@@ -75,6 +76,8 @@ def run(case: OpCase) -> Finding | None:
     """Run a case; what is wrong with it."""
     try:
         case.run()
+    except ClaimError as error:
+        return wrong_claim(case, error)
     except AssertionError as error:
         return explain(case, str(error))
     except BuildError as error:
@@ -83,6 +86,12 @@ def run(case: OpCase) -> Finding | None:
         text = f"{type(error).__name__}: {error} ({case})"
         return found(case.op.name, "a valid call fails", text, source.kernel(case.op))
     return None
+
+
+def wrong_claim(case: OpCase, error: ClaimError) -> Finding:
+    """The finding for a claim of the declaration that does not hold."""
+    place = source.declaration(case.op)
+    return found(case.op.name, error.claim, f"{error.text} ({case})", place)
 
 
 def explain(case: OpCase, said: str) -> Finding:
@@ -156,7 +165,8 @@ def long_cases(op: Op[Any], name: str) -> Iterator[OpCase]:
 def other_bits(case: OpCase) -> Finding | None:
     """What several threads make of a case that one makes otherwise."""
     with num_threads(1):
-        first = [np.array(case.arrays.values(a)) for _, a in case.results()]
+        results = case.results()
+    first = [np.array(case.arrays.values(a)) for _, a in results]
     for n in THREADS * 3:
         with num_threads(n):
             again = [case.arrays.values(a) for _, a in case.results()]
@@ -167,4 +177,8 @@ def other_bits(case: OpCase) -> Finding | None:
             text = f"{n} threads give other bits than one ({case})"
             bug = "results depend on the number of threads"
             return found(case.op.name, bug, text, source.kernel(case.op))
+    try:
+        check_reuse(case, results)
+    except ClaimError as error:
+        return wrong_claim(case, error)
     return None

@@ -17,9 +17,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from nativeops import pairwise_l1
 from nativeops.errors import DeviceError, NativeOpsError
-from nativeops.registry import ops
 from nativeops.testing.arrays_jax import random
-from nativeops.testing.draw import arguments, base_sizes
 
 COLLECTIVES = r"\b(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\b"
 SHARDY = "jax_use_shardy_partitioner"
@@ -171,33 +169,6 @@ def run(expression, devices=4):
 @pytest.mark.parametrize(("kind", "shardy"), [("Auto", True), ("Auto", False), ("Explicit", True)])
 def test_arrays_may_be_spread_over_devices(kind, shardy):
     run(f"t.jax.config.update('{SHARDY}', {shardy}); t.check('{kind}')")
-
-
-@pytest.mark.parametrize("op", [op for op in ops() if op.independent], ids=lambda op: op.name)
-def test_independent_axes_are_what_they_say(op):
-    values = arguments(op, np.random.default_rng(0))
-    whole = results(op, values)
-    for name in op.independent:
-        half = base_sizes(op)[name] // 2
-        parts = [results(op, cut(op, values, name, s)) for s in (slice(half), slice(half, None))]
-        for spec, expected, *found in zip(op.signature.outputs, whole, *parts, strict=True):
-            names = [axis.name for axis in spec.axes]
-            joined = np.concatenate(found, names.index(name)) if name in names else sum(found)
-            np.testing.assert_allclose(joined, expected, err_msg=f"{spec.name} along {name}")
-
-
-def results(op, values):
-    found = op.reference(**values)
-    return list(found) if op.result else [found]
-
-
-def cut(op, values, name, part):
-    """The arguments with a part of an axis."""
-    arrays = {}
-    for spec in op.signature.inputs:
-        index = tuple(part if axis.name == name else slice(None) for axis in spec.axes)
-        arrays[spec.name] = values[spec.name][index]
-    return {**values, **arrays}
 
 
 def test_independent_axes_must_stand_alone():

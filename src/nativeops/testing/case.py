@@ -13,7 +13,7 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.signature import ArraySpec, Solution
-from nativeops.testing import aspects, gradients
+from nativeops.testing import aspects, claims, gradients
 from nativeops.testing.arrays import Arrays, Placed, arrays_of, repeated
 from nativeops.testing.compiled import CompiledOp
 from nativeops.testing.draw import Lead, Values, arguments, numbers, rounded
@@ -174,6 +174,8 @@ class Case:
             aspects.check_threads(self, first)
             aspects.check_levels(self)
             aspects.check_out(self, first)
+            claims.check_parts(self)
+            claims.check_reuse(self, first)
         else:
             gradients.check_gradient(self)
         aspects.check_optional(self, first)
