@@ -122,6 +122,7 @@ struct Place {
 Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
            NativeopsTensor* outputs, const NativeopsAttribute* attributes, Place place);
 const char* last_message();
+bool refused_value();  // whether that message tells of an argument's value
 
 // Row-major strides of a shape.
 void contiguous_strides(int rank, const int64_t* shape, int64_t* strides);

@@ -204,6 +204,7 @@ Status run_on_copies(const Op& op, const Solution& solution, const NativeopsTens
 }  // namespace
 
 const char* last_message() { return message; }
+bool refused_value() { return message[0] == '`'; }
 
 Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
            NativeopsTensor* outputs, const NativeopsAttribute* attributes, Place place) {

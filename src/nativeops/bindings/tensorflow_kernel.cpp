@@ -240,7 +240,8 @@ void compute_kernel(void* pointer, TF_OpKernelContext* context) {
   if (status == core::Status::no_memory)
     return fail(context, kResourceExhausted, op.name + ": there is no memory for a workspace");
   if (status != core::Status::ok)
-    return fail(context, kInternal, op.name + ": " + core::last_message());
+    return fail(context, core::refused_value() ? kInvalidArgument : kInternal,
+                op.name + ": " + core::last_message());
 }
 
 }  // namespace nativeops::tensorflow

@@ -82,8 +82,9 @@ struct Problem {
     return normalized ? Accum<T>(0) : exp(log_sum.from(Accum<T>(logits(t, b, c))));
   }
 
-  // Values are refused here where memory can be read, and kept within bounds elsewhere.
-  void check() const;
+  // Values are refused here where memory can be read, and kept within bounds elsewhere. A gradient
+  // takes the blank as a label: JAX gives it zeros for a branch that some items have not taken.
+  void check(bool of_gradient = false) const;
 };
 
 inline void refuse(const std::string& what, int64_t value, const std::string& must) {
@@ -100,7 +101,7 @@ inline void check_length(const char* name, In<int32_t, 1> lengths, int64_t b, in
 }
 
 template <class T, class I>
-void Problem<T, I>::check() const {
+void Problem<T, I>::check([[maybe_unused]] bool of_gradient) const {
   const int64_t n = classes();
   const std::string range = "from 0 to " + std::to_string(n - 1) + ", the classes of `logits`";
   if (n > 0 && (blank < 0 || blank >= n)) refuse("blank", blank, range);
@@ -110,7 +111,7 @@ void Problem<T, I>::check() const {
     check_length("target_lengths", target_lengths, b, targets.size(1), "labels of `targets`");
     for (int64_t i = 0; i < labels(b); ++i) {
       const int64_t label = static_cast<int64_t>(targets(b, i));
-      if (label >= 0 && label < n && label != blank) continue;
+      if (label >= 0 && label < n && (label != blank || of_gradient)) continue;
       const std::string place = "targets[" + std::to_string(b) + ", " + std::to_string(i) + "]";
       refuse(place, label, label == blank ? "another label than `blank`" : range);
     }

@@ -160,7 +160,7 @@ void check(const Joint<T, I>& joint) {
     for (int64_t i = 0; i < labels; ++i) {
       const int64_t label = joint.targets(b, i);
       if (label < 0 || label > last || label == joint.blank())
-        refuse(place("targets", b) + "[" + std::to_string(i) + "]", label,
+        refuse("targets[" + std::to_string(b) + ", " + std::to_string(i) + "]", label,
                "from 0 to " + std::to_string(last) + " and not the blank " +
                    std::to_string(joint.blank()));
     }

@@ -5,8 +5,8 @@ A primitive of our own, and not `jax.custom_vjp` around `jax.ffi.ffi_call`, beca
 which gradients are needed, and has its own word where a derivative does not exist.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,7 +15,7 @@ import jax.ffi
 from jax._src.dispatch import apply_primitive, prim_requires_devices_during_lowering
 from jax.interpreters import mlir
 
-from nativeops.errors import DeviceError, message
+from nativeops.errors import DeviceError, message, refused
 from nativeops.frameworks import jax_sharding
 from nativeops.library import has_cuda, missing_kernel
 
@@ -41,6 +41,20 @@ def compute(call: "Call", arrays: Sequence[Any]) -> Any:
     return call.collect(bind(call, arrays))
 
 
+@contextmanager
+def explained(op: str) -> Iterator[None]:
+    """Outside compiled functions a value that a kernel refuses is told as in an eager call."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        raise refused(op, str(error)) or error from None
+
+
+def _run(*arrays: Any, call: "Call") -> Any:
+    with explained(call.op.name):
+        return apply_primitive(primitive, *arrays, call=call)
+
+
 def _lower(ctx: Any, *operands: Any, call: "Call") -> Any:
     platforms, exported = ctx.module_context.platforms, jax_sharding.is_export(ctx)
     for platform in platforms:
@@ -57,6 +71,6 @@ def _lower(ctx: Any, *operands: Any, call: "Call") -> Any:
     return mlir.lower_fun(call.partitioned, multiple_results=True)(ctx, *operands)
 
 
-primitive.def_impl(partial(apply_primitive, primitive))
+primitive.def_impl(_run)
 primitive.def_abstract_eval(lambda *avals, call: call.outputs(avals, call.made))
 mlir.register_lowering(primitive, _lower)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.interpreters import batching
 
 from nativeops.frameworks.jax_call import Call
-from nativeops.frameworks.jax_primitive import bind, primitive
+from nativeops.frameworks.jax_primitive import bind, explained, primitive
 
 
 def _rule(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[list[Any], list[int]]:
@@ -48,9 +48,9 @@ def _loop(call: Call, arrays: Sequence[Any], mapped: Sequence[bool]) -> list[Any
         pairs = zip(arrays, mapped, strict=True)
         return bind(call, [next(left) if is_mapped else array for array, is_mapped in pairs])
 
-    results: list[Any] = jax.lax.map(
-        one, [array for array, is_mapped in zip(arrays, mapped, strict=True) if is_mapped]
-    )
+    items = [array for array, is_mapped in zip(arrays, mapped, strict=True) if is_mapped]
+    with explained(call.op.name):
+        results: list[Any] = jax.lax.map(one, items)
     return results
 
 

@@ -129,6 +129,22 @@ def test_jax_compiles_the_gradient_that_torch_has() -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
+def test_jax_maps_the_gradient_of_a_branch_that_some_items_do_not_take() -> None:
+    """They get zeros for what that branch keeps, among them its targets."""
+    jax = pytest.importorskip("jax")
+
+    def loss(is_taken: Any, x: Any) -> Any:
+        def taken(x: Any) -> Any:
+            return ctc_loss(x, jax.numpy.array([[1, 2], [3, 1]]))
+
+        return jax.lax.cond(is_taken, taken, lambda x: (x**2).sum(), x)
+
+    taken, x = jax.numpy.array([True, False, True]), RANDOM.standard_normal((3, 6, 2, 5))
+    found = jax.vmap(jax.grad(loss, 1))(taken, jax.numpy.asarray(x))
+    alone = [jax.grad(loss, 1)(*item) for item in zip(taken, jax.numpy.asarray(x), strict=True)]
+    np.testing.assert_allclose(found, np.stack(alone), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("sizes_known", [True, False])
 @pytest.mark.parametrize("with_lengths", [True, False])
 def test_tensorflow_compiles_the_gradient_that_torch_has(with_lengths, sizes_known) -> None:

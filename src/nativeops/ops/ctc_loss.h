@@ -61,7 +61,7 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
   using A = Accum<T>;
   const ctc::Problem<T, I> problem{logits, targets,    input_lengths, target_lengths,
                                    blank,  normalized, true};
-  problem.check();
+  problem.check(true);
   const int64_t batch = logits.size(1), classes = logits.size(2);
   for_each_item(dev, logits.size(0) * batch, [=] KERNEL(Team team, int64_t item) {
     const int64_t t = item / batch, b = item % batch;

@@ -155,7 +155,7 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
   using A = Accum<T>;
   const ctc::Problem<T, I> problem{logits, targets,    input_lengths, target_lengths,
                                    blank,  normalized, true};
-  problem.check();
+  problem.check(true);
   const int64_t classes = logits.size(2);
   struct Worker {
     LogitRows<T> classes;
