@@ -5,8 +5,13 @@ The layers run with PyTorch, JAX and TensorFlow behind Keras. Each is Keras's ow
 `inner_loop`, the method that Keras itself replaces where cuDNN can run: constructor, weights,
 states, dropout's random numbers and saved files stay Keras's by construction, in any version.
 One argument is new, ``precision``: see `nativeops.lstm_layer`.
+
+`Model.export` writes Keras's own steps where a runtime has no such op: as ONNX with PyTorch, as a
+SavedModel with JAX. A SavedModel with TensorFlow names the op, so `nativeops` is imported before it
+is loaded. Other formats need Keras's layers in the model, with these weights.
 """
 
+import sys
 import warnings
 from typing import Any
 
@@ -81,7 +86,7 @@ class _Fused:
         self: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
     ) -> Any:
         """All steps: the last output, all outputs, the last states."""
-        if self.unfused(bool(training)):
+        if self.unfused(bool(training)) or _is_written_down():
             return super().inner_loop(  # type: ignore[misc]
                 sequences, initial_state, mask, training=training
             )
@@ -154,6 +159,17 @@ class _Fused:
 
     def _options(self) -> dict[str, Any]:
         return {}
+
+
+def _is_written_down() -> bool:
+    """Whether Keras makes a program for a runtime without the op: ONNX's, or of JAX TensorFlow's.
+
+    JAX's program becomes TensorFlow's while a function of TensorFlow is traced.
+    """
+    if keras.backend.backend() == "torch":
+        return bool(sys.modules["torch"].onnx.is_in_onnx_export())
+    tensorflow = sys.modules.get("tensorflow") if keras.backend.backend() == "jax" else None
+    return tensorflow is not None and bool(tensorflow.inside_function())
 
 
 def _check_mask(name: str, shape: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:

@@ -336,3 +336,32 @@ def test_mask_may_have_a_last_axis_of_one(name):
     x, mask, layer = tensor(normal(BATCH, STEPS, INPUTS)), MASKS["holes"], pair(name)[1]
     expected = layer(x, mask=tensor(mask))
     assert_close(layer(x, mask=tensor(mask[..., None])), expected)
+
+
+def run_onnx(model, path, x):
+    """What ONNX's runtime makes of the model."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model.export(f"{path}.onnx", format="onnx", verbose=False)
+    session = runtime.InferenceSession(f"{path}.onnx", providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x})[0]
+
+
+def run_saved_model(model, path, x):
+    """What TensorFlow alone makes of the model: one of JAX may not name the op."""
+    tensorflow = pytest.importorskip("tensorflow")
+    model.export(str(path), verbose=False)
+    loaded = tensorflow.saved_model.load(str(path))
+    return loaded.serve(x).numpy()
+
+
+@pytest.mark.filterwarnings("ignore")  # those of the exporters
+def test_exported_model_computes_the_same(tmp_path):
+    run = run_onnx if BACKEND == "torch" else run_saved_model
+    layers = [keras.layers.Masking(), keras.layers.Bidirectional(fused.GRU(4, return_sequences=1))]
+    layers += [fused.SimpleRNN(3, return_sequences=True), fused.LSTM(2, go_backwards=True)]
+    model = keras.Sequential([keras.Input((STEPS, INPUTS)), *layers])
+    x = normal(BATCH, STEPS, INPUTS)
+    x[:2, 4:] = 0
+    expected = numbers(model(x))[0]
+    np.testing.assert_allclose(run(model, tmp_path / "made", x), expected, atol=1e-5)
