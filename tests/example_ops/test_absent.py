@@ -294,3 +294,27 @@ def test_tensorflow_graphs_and_saved_programs(given, tmp_path):
     many = tf.stack([x, 2 * x])
     mapped = tf.vectorized_map(lambda x: pool(x, **given), many)
     assert_close(mapped, [expected(plain), expected(plain, 2)])
+
+
+@pytest.mark.parametrize("tape", ["inside", "outside"])
+@pytest.mark.parametrize("weight", [WEIGHT, WEIGHT[:0]], ids=["given", "absent"])
+def test_tensorflow_graphs_may_see_when_they_run_that_an_input_is_absent(weight, tape):
+    tf = pytest.importorskip("tensorflow")
+    specs = [tf.TensorSpec([None] * 3, tf.float32), tf.TensorSpec([None], tf.float32)]
+
+    def total(x, weight):
+        return tf.reduce_sum(pool(x, None, weight))
+
+    def gradients(x, weight, function=total):
+        with tf.GradientTape() as tape:
+            tape.watch([x, weight])
+            loss = function(x, weight)
+        return tape.gradient(loss, [x, weight])
+
+    if tape == "inside":
+        d_x, d_weight = tf.function(gradients, input_signature=specs)(X, weight)
+    else:
+        compiled = tf.function(total, input_signature=specs)
+        d_x, d_weight = gradients(tf.constant(X), tf.constant(weight), compiled)
+    assert_close(d_x, slope({"weight": weight} if len(weight) else {}))
+    assert_close(d_weight, X.sum((0, 2)) if len(weight) else weight)

@@ -19,13 +19,13 @@ from nativeops.errors import GradientError
 from nativeops.frameworks.absent import without_absent
 from nativeops.frameworks.tensorflow_handle import set_shapes
 from nativeops.frameworks.tensorflow_kept import Kept
+from nativeops.frameworks.tensorflow_sums import like_of, summed, summed_if_there
 from nativeops.signature import VARIABLES
 
 if TYPE_CHECKING:
     from nativeops.frameworks.tensorflow_handle import Handle
 
 _FLOATS = VARIABLES["Float"]
-_HALVES = (tf.bfloat16, tf.float16)
 _watched = pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop
 _handles: dict[str, "Handle"] = {}  # by the name of the nodes; the last one declared
 
@@ -57,7 +57,7 @@ class Gradient:
         saved = {self.inputs[i]: inputs[i] for i in self.saved_inputs}
         saved |= {self.outputs[i]: outputs[i] for i in self.saved_outputs}
         needs = [i for i in self.floats if _watched([inputs[i]])]
-        likes = {i: _like(inputs[i]) for i in needs}
+        likes = {i: like_of(inputs[i]) for i in needs}
         shown = self.differentiable
 
         def backward(*d_outputs: Any) -> list[Any]:
@@ -101,7 +101,8 @@ class Gradient:
         gradients: list[Any] = [None] * len(self.inputs)
         for i, gradient in zip(self.floats, found, strict=True):
             if i in likes and gradient is not None:
-                gradients[i] = _summed(gradient, likes[i])
+                may_lack = self.op.signature.inputs[i].optional
+                gradients[i] = (summed_if_there if may_lack else summed)(gradient, likes[i])
         return gradients
 
     def _is_absent(self, place: int, like: Any) -> bool:
@@ -131,20 +132,3 @@ def _sizes(like: Any) -> tuple[Any, ...]:
     """The shape of a tensor, or a shape, as far as it is known."""
     shape = like if isinstance(like, tf.TensorShape) else like.shape
     return () if shape.rank is None else tuple(shape.as_list())
-
-
-def _like(tensor: Any) -> Any:
-    """The shape; in a graph that does not know it, the tensor, from which it is taken later."""
-    return tensor.shape if tensor.shape.is_fully_defined() else tensor
-
-
-def _summed(gradient: Any, like: Any) -> Any:
-    """Undo broadcasting: the sum over the axes that the input lacks or has with size 1."""
-    wanted = like if isinstance(like, tf.TensorShape) else like.shape
-    if wanted.is_fully_defined() and wanted == gradient.shape:
-        return gradient
-    shape = tf.constant(wanted.as_list(), tf.int32) if like is wanted else tf.shape(like)
-    axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=tf.shape(gradient))
-    # Sums of many halves are kept in single precision, as in the kernels.
-    exact = tf.cast(gradient, tf.float32) if gradient.dtype in _HALVES else gradient
-    return tf.cast(tf.reshape(tf.reduce_sum(exact, axes), shape), gradient.dtype)
