@@ -91,7 +91,7 @@ def unify(call: "Call", arrays: Sequence[Any]) -> Sequence[Any]:
         plan = Plan(call, mesh_of(avals), call.inputs, avals)
         wanted = [plan.spec(s, a.shape) for s, a in zip(call.inputs, avals, strict=True)]
         arrays = [
-            array if aval.sharding.spec == spec else _reshard(array, NamedSharding(plan.mesh, spec))
+            array if aval.sharding.spec == spec else reshard(array, NamedSharding(plan.mesh, spec))
             for array, aval, spec in zip(arrays, avals, wanted, strict=True)
         ]
     return arrays
@@ -126,10 +126,11 @@ def _vary(array: Any, axes: tuple[str, ...]) -> Any:
     return jax.lax.pvary(array, axes)  # JAX 0.6
 
 
-def _reshard(array: Any, sharding: NamedSharding) -> Any:
+def reshard(array: Any, sharding: NamedSharding) -> Any:
+    """The array, spread in another way."""
     for module in (jax, jax.sharding):  # JAX 0.9, JAX 0.8
         if hasattr(module, "reshard"):
             return module.reshard(array, sharding)
-    from jax.experimental.shard import reshard  # JAX 0.6
+    from jax.experimental import shard  # JAX 0.6
 
-    return reshard(array, sharding)
+    return shard.reshard(array, sharding)

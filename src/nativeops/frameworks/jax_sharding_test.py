@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from nativeops import pairwise_l1
+from nativeops import chunk, pairwise_l1
 from nativeops.errors import DeviceError, NativeOpsError
 from nativeops.testing.arrays_jax import random
 
@@ -142,8 +142,26 @@ def check_shard_map(kind):
         jax.jit(partly)(x, y)
 
 
+def check_loops(kind):
+    """An op without leading axes is called per item: if the items are spread, where they are."""
+
+    def cut(x):
+        return chunk(x, chunk_size=2, chunk_step=1).chunks
+
+    mesh, many = mesh_of(kind), random(8, 5, 2, 3)
+    for spec in ("a", ("a", "b")):
+        mapped, collectives = compiled(jax.vmap(cut), put(mesh, many, spec))[::2]
+        assert_close(mapped, jnp.stack([cut(item) for item in many]))
+        gradient = jax.grad(lambda x: (jax.vmap(cut)(x) ** 2).sum())
+        found, spread, _ = compiled(gradient, put(mesh, many, spec))
+        assert_close(found, gradient(many))
+        if kind == "Explicit":
+            assert not collectives
+            assert strip(spread) == (spec,)
+
+
 def check(kind):
-    for one in (check_values, check_gradients, check_needs, check_shard_map):
+    for one in (check_values, check_gradients, check_needs, check_shard_map, check_loops):
         one(kind)
     if kind == "Auto":
         check_uneven(kind)

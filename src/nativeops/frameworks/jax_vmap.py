@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`jax.vmap` over any op: a mapped axis becomes a leading axis where the op has them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.interpreters import batching
+from jax.sharding import NamedSharding, PartitionSpec
 
 from nativeops.frameworks.jax_call import Call
 from nativeops.frameworks.jax_primitive import bind, explained, primitive
+from nativeops.frameworks.jax_sharding import mesh_of, reshard
 
 
 def _rule(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[list[Any], list[int]]:
@@ -43,14 +45,37 @@ def _fold(call: Call, arrays: Sequence[Any], mapped: Sequence[bool]) -> list[Any
 def _loop(call: Call, arrays: Sequence[Any], mapped: Sequence[bool]) -> list[Any]:
     """One call per item: the op has no leading axes to fold the mapped one into."""
 
-    def one(items: Sequence[Any]) -> list[Any]:
-        left = iter(items)
-        pairs = zip(arrays, mapped, strict=True)
-        return bind(call, [next(left) if is_mapped else array for array, is_mapped in pairs])
+    def loop(*arrays: Any) -> list[Any]:
+        def one(items: Sequence[Any]) -> list[Any]:
+            left = iter(items)
+            pairs = zip(arrays, mapped, strict=True)
+            return bind(call, [next(left) if is_mapped else array for array, is_mapped in pairs])
 
-    items = [array for array, is_mapped in zip(arrays, mapped, strict=True) if is_mapped]
-    with explained(call.op.name):
+        items = [array for array, is_mapped in zip(arrays, mapped, strict=True) if is_mapped]
         results: list[Any] = jax.lax.map(one, items)
+        return results
+
+    with explained(call.op.name):
+        return _along_items(loop, arrays, mapped)
+
+
+def _along_items(
+    loop: Callable[..., list[Any]], arrays: Sequence[Any], mapped: Sequence[bool]
+) -> list[Any]:
+    """A loop over the first axis of what is mapped: where that is spread, each device has its own.
+
+    JAX itself loops over an axis only if all devices have it whole.
+    """
+    avals = [jax.typeof(array) for array in arrays]
+    # JAX has made sure that it is the same for all of them.
+    names = next(aval.sharding.spec[0] for aval, m in zip(avals, mapped, strict=True) if m)
+    if names is None:
+        return loop(*arrays)
+    mesh, own = mesh_of(avals), PartitionSpec(names)
+    specs = tuple(own if is_mapped else PartitionSpec() for is_mapped in mapped)
+    pairs = zip(arrays, specs, strict=True)
+    placed = [reshard(array, NamedSharding(mesh, spec)) for array, spec in pairs]
+    results: list[Any] = jax.shard_map(loop, mesh=mesh, in_specs=specs, out_specs=own)(*placed)
     return results
 
 

@@ -14,7 +14,7 @@ from torch.autograd.function import _SingleLevelFunction
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.torch_absent import of_absent
-from nativeops.frameworks.torch_keep import forward_of_arrays, picker
+from nativeops.frameworks.torch_keep import forward_of_arrays, kept_with, picker, without_unread
 from nativeops.signature import VARIABLES
 
 _FLOATS = VARIABLES["Float"]
@@ -47,6 +47,7 @@ class Function:
         )
         saved = [name for name in op.gradient_names if name in inputs or name in outputs]
         self.pick_saved, self.saved = picker([*inputs, *outputs], saved), saved
+        self.kept_with = kept_with(op, saved)
         known = [*saved, *attributes, *(f"d_{name}" for name in outputs), "needs"]
         self.pick_arguments = picker(known, op.gradient_names)
         self.words = [(i, a.choices) for i, a in enumerate(signature.attributes) if a.choices]
@@ -72,10 +73,11 @@ class Function:
             values = (*values[:-1], values[-1] | self.read_mask)
         result = compute(*values)
         arrays = values[: self.n_inputs]
-        if self.single:
-            ctx.save_for_backward(*self.pick_saved((*arrays, result)))
-        else:
-            ctx.save_for_backward(*self.pick_saved((*arrays, *result)))
+        saved = self.pick_saved((*arrays, result) if self.single else (*arrays, *result))
+        if self.kept_with:
+            saved = without_unread(saved, values, self.kept_with)
+        ctx.save_for_backward(*saved)
+        if not self.single:
             self._note_outputs(ctx, values, result)
         if self.optional:
             ctx.absent = [i for i, spec in self.optional if spec.is_absent(values[i].shape)]
