@@ -74,7 +74,7 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
     held = _checked(op, name, module.asarray(values))
     if held.dtype.itemsize >= 4:  # what is narrower fits, and might not hold the bounds
         signed = str(held.dtype).startswith("int")
-        held = module.clip(held, -1 if signed else None, 2**31 - 1)
+        held = module.asarray(module.clip(held, -1 if signed else None, 2**31 - 1))
     return cast(held, module.int32)
 
 

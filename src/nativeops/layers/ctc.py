@@ -9,6 +9,7 @@ import numpy as np
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
 from nativeops.layers._arrays import cast, integers, known, like, mean, namespace, total
+from nativeops.lists import is_list_of_integers
 from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
 
@@ -67,7 +68,9 @@ def ctc_loss(
     if reduction not in ("none", "sum", "mean"):
         text = f"`reduction` must be 'none', 'sum' or 'mean', but is {reduction!r}."
         raise RangeError(message("ctc_loss", text))
-    if len(getattr(targets, "shape", ())) == 1:
+    if is_list_of_integers(ctc_losses.signature.inputs[1], targets):
+        targets = like(logits, targets, "int32")
+    if getattr(targets, "ndim", 0) == 1:  # TensorFlow may not know it: then it must be 2
         targets = _padded(logits, targets, target_lengths)
     frames = integers("ctc_loss", "input_lengths", input_lengths, logits)
     labels = integers("ctc_loss", "target_lengths", target_lengths, logits)

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from nativeops import ctc_loss, rnnt_loss
+from nativeops.errors import ShapeError
+from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.testing.arrays import arrays_of
 from nativeops.testing.marks import without_sanitizer
 
 RANDOM = np.random.default_rng(5)
@@ -327,3 +330,35 @@ def test_lengths_may_be_integers_of_any_width(framework: str, word: str, dtype: 
     expected = ctc_loss(x, targets, lengths, reduction="none")
     found = ctc_loss(make(x), make(targets), make(lengths.astype(dtype)), reduction="none")
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_targets_may_be_a_list(framework: str) -> None:
+    pytest.importorskip(framework)
+    place = arrays_of(framework, "cpu").place
+    x = place(LOGITS, "float32").array
+    targets, lengths = [[1, 2], [3, 1], [4, 0]], [2, 2, 1]
+    as_array = place(np.array(targets), "int32").array
+    for reduction in ("none", "sum", "mean"):
+        options = {"target_lengths": lengths, "reduction": reduction}
+        found, expected = (ctc_loss(x, given, **options) for given in (targets, as_array))
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(ctc_loss(x, [1, 2, 3, 1, 4], **options), expected)
+    without = ctc_loss(x, [[1, 2], [3, 1], [4, 5]])
+    np.testing.assert_allclose(without, ctc_loss(x, [[1, 2], [3, 1], [4, 5]], None, [2, 2, 2]))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_single_length_for_all_is_refused_alike(framework: str) -> None:
+    pytest.importorskip(framework)
+    x = arrays_of(framework, "cpu").place(LOGITS, "float32").array
+    with pytest.raises(ShapeError, match=r"`input_lengths` must have 1 axis \[b\], but has 0 axes"):
+        ctc_loss(x, [[1], [2], [3]], 12)
+
+
+def test_tensorflow_compiles_targets_of_unknown_rank() -> None:
+    tf = pytest.importorskip("tensorflow")
+    kinds = [tf.TensorSpec(None, "float32"), *[tf.TensorSpec(None, "int32")] * 3]
+    given = [LOGITS, *(array.astype("int32") for array in GIVEN)]
+    found = tf.function(ctc_loss, input_signature=kinds)(*given)
+    np.testing.assert_allclose(found, ctc_loss(*given), 1e-5)
