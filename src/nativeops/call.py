@@ -58,6 +58,7 @@ class Op(Generic[F]):
         self.id = -1  # of the op in the core, once it is defined there
         self.handles: dict[str, Any] = {}  # what the adapters registered for the op
         self.flags: dict[str, Op[Any]] = {}  # what `instead` declared
+        self.kept_with: dict[str, str] = {}  # what `keep_only_with` declared
         self.result: type | None = None  # the NamedTuple of several results
         returns = typing.get_type_hints(reference, include_extras=True).get("return")
         returns = typing.get_origin(returns) or returns
@@ -110,6 +111,14 @@ class Op(Generic[F]):
             self.__dict__.pop(name, None)
         self.handles.clear()
         self.id = -1
+
+    def keep_only_with(self, **inputs: str) -> None:
+        """Declare inputs that the gradient rule reads only where a boolean attribute is true.
+
+        ``gru_layer.keep_only_with(b_ih="low_memory")``: elsewhere the rule may be given None.
+        """
+        self.kept_with.update(inputs)
+        self._begin_anew()
 
     def axis(self, name: str) -> Callable[[Callable[..., Size]], Callable[..., Size]]:
         """Declare the size of an output's axis as arithmetic over other axes and attributes."""

@@ -88,6 +88,7 @@ def _where(op: Op[Any]) -> str:
     tuned = [d for d in devices if op.kernel.with_name(f"{op.kernel.stem}_{d}.h").exists()]
     arrays = {spec.name for spec in (*op.signature.inputs, *op.signature.outputs)}
     kept = [name for name in op.gradient_names if name in arrays]
+    kept = [f"{n} (with {op.kept_with[n]})" if n in op.kept_with else n for n in kept]
     gradient = f"yes; it keeps {', '.join(kept) or 'nothing'}" if op.gradient_rule else "no"
     rows = [
         ("Frameworks", ", ".join(FRAMEWORKS)),

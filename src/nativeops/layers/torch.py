@@ -11,6 +11,8 @@ package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RN
   repeats it; its zeros are not where PyTorch's would be.
 * ``precision="high"`` may take each product of two float32 as three of bf16, on CPUs where that is
   faster (see `nativeops.lstm_layer`). Like a new attribute of the layer, it is not in `state_dict`.
+* The gradient reads the outputs, in PyTorch that of an LSTM alone: ``output.mul_(2)`` before
+  `backward` is refused, ``output * 2`` is not.
 * Under autocast they compute in and return autocast's dtype.
 * `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
 * `torch.compile`, `torch.export` and `torch.jit.trace` take them as they are. TorchScript cannot

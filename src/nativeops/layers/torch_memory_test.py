@@ -107,3 +107,26 @@ def test_another_state_draws_other_zeros(kind: Any) -> None:
     outputs = [(torch.manual_seed(seed), layer(x)[0])[1] for seed in (1, 2, 1)]
     assert torch.equal(outputs[0], outputs[2])
     assert not torch.equal(outputs[0], outputs[1])
+
+
+def changed_before_the_gradient(layer: Any) -> Any:
+    """The gradient of the inputs, where the biases change after the outputs are there."""
+    x = torch.ones(4, 2, 3, requires_grad=True)
+    output = layer(x)[0].sum()
+    with torch.no_grad():
+        layer.bias_ih_l0.add_(1)
+        layer.bias_hh_l0.add_(1)
+    return torch.autograd.grad(output, x)[0]
+
+
+def test_biases_are_kept_only_where_the_gradient_reads_them(kind: Any) -> None:
+    layer, x = kind(3, 5), torch.ones(4, 2, 3, requires_grad=True)
+    expected = torch.autograd.grad(layer(x)[0].sum(), x)[0]
+    assert torch.equal(changed_before_the_gradient(layer), expected)
+    if kind is not KINDS["RNN"]:  # of which nothing is kept but the outputs
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            changed_before_the_gradient(kind(3, 5, low_memory=True))
+
+
+def test_biases_of_a_projected_layer_are_not_kept_either() -> None:
+    assert changed_before_the_gradient(LSTM(3, 5, proj_size=2)).isfinite().all()

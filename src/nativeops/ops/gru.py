@@ -213,3 +213,7 @@ def _(  # type: ignore[no-untyped-def]
         linear_before_reset=linear_before_reset, reverse=reverse, precision=precision,
     )  # fmt: skip
     return tuple(grads)
+
+
+# Without `low_memory` the gates are kept, of which the biases are a part.
+gru_layer.keep_only_with(b_ih="low_memory", b_hh="low_memory")

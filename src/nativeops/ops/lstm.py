@@ -184,3 +184,7 @@ def _(  # type: ignore[no-untyped-def]
         reverse=reverse, precision=precision,
     )  # fmt: skip
     return (grads.d_x, grads.d_w_ih, grads.d_w_hh, grads.d_b, *grads[3:])
+
+
+# Without `low_memory` the gates are kept, of which the biases are a part.
+lstm_layer.keep_only_with(b_ih="low_memory", b_hh="low_memory")

@@ -186,3 +186,7 @@ def _(  # type: ignore[no-untyped-def]
         reverse=reverse, precision=precision,
     )  # fmt: skip
     return (*grads[:5], *grads[4:])
+
+
+# Without `low_memory` the gates are kept, of which the biases are a part.
+lstm_projected_layer.keep_only_with(b_ih="low_memory", b_hh="low_memory")
