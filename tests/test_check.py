@@ -36,6 +36,7 @@ PLANTED = [
     ("wrong_sign", "gradient", "gradient of `y` has the wrong sign"),
     ("wrong_sign_of_the_kernel", "values", "wrong sign"),
     ("forgotten_argument", "gradient", "gradient of `y` is forgotten"),
+    ("forgotten_alone", "gradient", "gradient of `y` is forgotten where nothing else is needed"),
     ("number_of_threads", "threads", "results depend on the number of threads"),
     ("race_between_items", "threads", "results depend on the number of threads"),
     ("dependent_axis", "values", "`n` is declared `independent`, but is not"),
@@ -158,6 +159,23 @@ def test_planted_overflow_is_found(
     cache: Path, tmp_path: Path, op: str, aspect: str, bug: str
 ) -> None:
     check_planted(cache, tmp_path, op, aspect, bug)
+
+
+@pytest.mark.parametrize(
+    ("op", "bug", "line"),
+    [
+        ("rule_for_numpy_alone", "the gradient rule fails", "y.astype("),
+        ("forgotten_alone", "wrong gradient", "@forgotten_alone.gradient"),
+    ],
+)
+def test_rule_that_fails_in_a_framework_alone_is_pointed_to(
+    cache: Path, tmp_path: Path, op: str, bug: str, line: str
+) -> None:
+    pytest.importorskip("torch")
+    options = ("--only", "frameworks", "--framework", "torch", "--op", op)
+    (found,) = findings(verdict(cache, tmp_path, FILE, *options))
+    assert (found["bug"], found["file"]) == (bug, str(FILE))
+    assert line in FILE.read_text().splitlines()[found["line"] - 1]
 
 
 def test_race_points_to_the_line_without_its_barrier(cache: Path, tmp_path: Path) -> None:

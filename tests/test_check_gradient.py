@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gradient rule against slopes: no false alarm, and no rule that slips through."""
 
+import sys
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -40,6 +43,77 @@ def test_rounding_of_large_values_is_no_bug():
 )
 def test_rule_is_compared_with_slopes(rule, bug):
     assert findings(double, rule) == bug
+
+
+def product(x: Float[Array, "n"], y: Float[Array, "n"]) -> Float[Array, "n"]:
+    return x * y
+
+
+def both(x, y, d_out, needs):
+    return (
+        y * d_out if "d_x" in needs else None,
+        x * d_out if "d_y" in needs else None,
+    )
+
+
+def swapped(x, y, d_out, needs):
+    return (y * d_out, None) if needs == ("d_y",) else both(x, y, d_out, needs)
+
+
+def short(x, y, d_out, needs):
+    return y * d_out if needs == ("d_x",) else both(x, y, d_out, needs)
+
+
+def negative(x, y, d_out, needs):
+    return y * d_out, x * d_out * (1 if "d_x" in needs else -1)
+
+
+def sums(x, y, d_out, needs):
+    d_x, d_y = both(x, y, d_out, needs)
+    return d_x, d_y + 0 * d_x
+
+
+@pytest.mark.parametrize(
+    ("rule", "bug"),
+    [
+        (both, []),
+        (swapped, ["gradient of `y` is forgotten where nothing else is needed"]),
+        (short, ["gradient of `y` is forgotten where nothing else is needed"]),
+        (sums, ["the gradient rule fails where nothing else is needed"]),
+        (lambda x, y, d_out, needs: both(x, y, d_out, ("d_x", "d_y")), []),
+        (negative, ["gradient of `y` has the wrong sign where nothing else is needed"]),
+    ],
+)
+def test_rule_is_asked_for_each_gradient_alone(rule, bug):
+    assert findings(product, rule) == bug
+
+
+def test_unwanted_gradient_of_an_op_is_none_in_a_rule_as_in_a_call():
+    class Both(NamedTuple):
+        d_x: Float[Array, "n"] | None
+        d_y: Float[Array, "n"] | None
+
+    @op(kernel="none_is_needed.h")
+    def product_grad(x: Float[Array, "n"], y: Float[Array, "n"], d_out: Float[Array, "n"]) -> Both:
+        return Both(y * d_out, x * d_out)
+
+    def rule(x, y, d_out, needs):
+        made = product_grad.only(needs)(x, y, d_out)
+        return made.d_x, 1 * made.d_y
+
+    bug = "the gradient rule fails where nothing else is needed"
+    assert findings(product, rule) == [bug]
+
+
+def test_rule_that_raises_is_told_with_its_line():
+    def rule(d_out):
+        rule.line = sys._getframe().f_lineno + 1
+        raise ValueError(d_out.size)
+
+    declared = op(kernel="none_is_needed.h")(double)
+    declared.gradient(rule)
+    (found,) = (step for step in gradient.steps(declared) if isinstance(step, Finding))
+    assert (found.bug, found.file, found.line) == ("the gradient rule fails", __file__, rule.line)
 
 
 def test_what_no_size_fits_is_said_to_be_unchecked():

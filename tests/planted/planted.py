@@ -77,6 +77,30 @@ def _(y, d_out):
 
 
 @op(kernel="planted.h")
+def forgotten_alone(x: Float[Array, "*b n"], y: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Number by number."""
+    return x * y
+
+
+@forgotten_alone.gradient
+def _(x, y, d_out, needs):
+    if "d_x" in needs:
+        return product(y, d_out), product(x, d_out)
+    return None, None
+
+
+@op(kernel="planted.h")
+def rule_for_numpy_alone(x: Float[Array, "*b n"], y: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
+    """Number by number."""
+    return x * y
+
+
+@rule_for_numpy_alone.gradient
+def _(x, y, d_out):
+    return product(y.astype(d_out.dtype), d_out), product(x, d_out)
+
+
+@op(kernel="planted.h")
 def number_of_threads(x: Float[Array, "*b n"]) -> Float[Array, "*b"]:
     """The sum of each row."""
     return x.sum(-1)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gradient rule of an op against the slopes of its reference, in float64. No kernel runs."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases
 from nativeops.testing.draw import FLOATS
-from nativeops.testing.gradients import references
+from nativeops.testing.gradients import apply_rule, wanted
 
 STEP = 1e-6
 ALLOWED = 1e-6  # of the largest slope, or of 1: far above the error of a difference
@@ -38,50 +40,59 @@ def steps(op: Op[Any]) -> Steps:
 
 
 def check(case: OpCase) -> Finding | None:
-    """The first input whose gradient is not the slope."""
-    op = case.op
-    place = source.rule(op)
-    floats = [spec.name for spec in op.signature.inputs if spec.kind in FLOATS]
+    """The first input whose gradient is not the slope, with all needed or with it alone."""
     random = np.random.default_rng(1)
     d_outputs = [random.standard_normal(np.shape(r)) for r in case.reference]
+    all_names = wanted(case)
+    alone = [[name] for name in all_names] if "needs" in case.op.gradient_names else []
+    slopes = {name: differences(case, name, d_outputs) for name in all_names}
+    for names in [all_names, *(alone if len(alone) > 1 else ())]:
+        problem = compare(case, names, slopes, d_outputs)
+        if problem is not None and names != all_names:
+            return replace(problem, bug=f"{problem.bug} where nothing else is needed")
+        if problem is not None:
+            return problem
+    return None
+
+
+def compare(
+    case: OpCase, names: Sequence[str], slopes: dict[str, Any], d_outputs: list[Any]
+) -> Finding | None:
+    """What is wrong with the gradients if the rule is asked for those of these inputs."""
+    op, place = case.op, source.rule(case.op)
+    floats = [spec.name for spec in op.signature.inputs if spec.kind in FLOATS]
     try:
-        gradients = by_rule(case, floats, d_outputs)
+        gradients = apply_rule(case, case.reference, d_outputs, names)
     except Exception as error:
-        text = f"the rule raises {type(error).__name__}: {error} ({case})"
-        return found(op.name, "the gradient rule fails", text, place)
+        raised = source.raised_by_rule(op, error) or source.Raised(error, place)
+        return rule_failure(case, raised)
     if len(gradients) != len(floats):
         missing = floats[len(gradients) :]
         text = f"the rule returns {len(gradients)} gradients for the {len(floats)} inputs "
         text += f"{', '.join(floats)}."
         bug = f"gradient of `{missing[0]}` is forgotten" if missing else "too many gradients"
         return found(op.name, bug, text, place)
-    for name, gradient in zip(floats, gradients, strict=True):
-        if name in case.absent:
-            continue
-        slopes = differences(case, name, d_outputs)
-        own = total_of(gradient, slopes.shape)
+    # A slope cannot be better than the rounding of the two values that it is the difference of.
+    terms = zip(d_outputs, case.reference, strict=True)
+    rounding = EPSILON * sum(float(np.abs(d * o).sum()) for d, o in terms) / STEP
+    for name in names:
+        gradient, slope = gradients[floats.index(name)], slopes[name]
+        own = total_of(gradient, slope.shape)
         if own is None:
-            text = f"it has the shape {np.shape(gradient)} instead of {slopes.shape} ({case})"
+            text = f"it has the shape {np.shape(gradient)} instead of {slope.shape} ({case})"
             return found(op.name, f"gradient of `{name}` has a wrong shape", text, place)
-        # A slope cannot be better than the rounding of the two values that it is the difference of.
-        terms = zip(d_outputs, case.reference, strict=True)
-        rounding = EPSILON * sum(float(np.abs(d * o).sum()) for d, o in terms) / STEP
-        scale = max(1.0, float(np.abs(slopes[np.isfinite(slopes)]).max(initial=0)))
-        bad = np.isfinite(slopes) & ~(np.abs(own - slopes) <= ALLOWED * scale + 4 * rounding)
+        scale = max(1.0, float(np.abs(slope[np.isfinite(slope)]).max(initial=0)))
+        bad = np.isfinite(slope) & ~(np.abs(own - slope) <= ALLOWED * scale + 4 * rounding)
         if bad.any():
-            return wrong(case, name, own, slopes, bad)
+            return wrong(case, name, own, slope, bad)
     return None
 
 
-def by_rule(case: OpCase, floats: list[str], d_outputs: list[Any]) -> tuple[Any, ...]:
-    """What the rule gives where every op computes with its reference."""
-    outputs = case.op.signature.outputs
-    needs = tuple(f"d_{name}" for name in floats if name not in case.absent)
-    known = {**case.values, "needs": needs}
-    known |= {spec.name: r for spec, r in zip(outputs, case.reference, strict=True)}
-    known |= {f"d_{spec.name}": d for spec, d in zip(outputs, d_outputs, strict=True)}
-    with references(), np.errstate(all="ignore"):
-        return case.op.differentiate(known)
+def rule_failure(case: OpCase, raised: source.Raised) -> Finding:
+    """The finding for a rule that raises."""
+    error = raised.error
+    text = f"the rule raises {type(error).__name__}: {error} ({case})"
+    return found(case.op.name, "the gradient rule fails", text, raised.place)
 
 
 def total_of(gradient: Any, shape: tuple[int, ...]) -> Any:

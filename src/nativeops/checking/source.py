@@ -5,12 +5,14 @@ import importlib
 import inspect
 import re
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from nativeops.call import Op
 from nativeops.errors import ArgumentError, message
+from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.identity import kernel_files
 from nativeops.registry import ops
 
@@ -73,12 +75,35 @@ def declaration(op: Op[Any]) -> Place:
     return Place(str(declared_in(op)), op.reference.__code__.co_firstlineno)
 
 
+class Raised(NamedTuple):
+    """An error that a gradient rule raised, and the line of the rule."""
+
+    error: BaseException
+    place: Place
+
+
 def rule(op: Op[Any]) -> Place:
     """Where the gradient rule of an op stands."""
     if op.gradient_rule is None:
         return declaration(op)
     code = op.gradient_rule.__code__
     return Place(code.co_filename, code.co_firstlineno)
+
+
+def raised_by_rule(op: Op[Any], error: BaseException | None) -> Raised | None:
+    """The error that came through an op's gradient rule, and not a compiler's around it."""
+    code = op.gradient_rule.__code__ if op.gradient_rule else None
+    found: Raised | None = None
+    while code and error:
+        lines = [
+            line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code
+        ]
+        if lines:
+            found = Raised(error, Place(code.co_filename, lines[-1]))
+        if lines and type(error).__module__.partition(".")[0] not in FRAMEWORKS:
+            return found
+        error = error.__cause__ or error.__context__
+    return found
 
 
 def kernel(op: Op[Any]) -> Place:

@@ -12,6 +12,7 @@ import numpy as np
 from nativeops.call import Op
 from nativeops.checking import source
 from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
+from nativeops.checking.gradient import rule_failure
 from nativeops.checking.reports import compiler_errors
 from nativeops.errors import BuildError
 from nativeops.testing import Case as OpCase
@@ -78,11 +79,13 @@ def run(case: OpCase) -> Finding | None:
         case.run()
     except ClaimError as error:
         return wrong_claim(case, error)
-    except AssertionError as error:
-        return explain(case, str(error))
     except BuildError as error:
         return build_failure(case.op, error)
     except Exception as error:
+        if raised := source.raised_by_rule(case.op, error):
+            return rule_failure(case, raised)
+        if isinstance(error, AssertionError):
+            return explain(case, str(error))
         text = f"{type(error).__name__}: {error} ({case})"
         return found(case.op.name, "a valid call fails", text, source.kernel(case.op))
     return None

@@ -36,12 +36,16 @@ class Arrays(Protocol):
         """The dtype in NumPy's words."""
 
     def gradients(
-        self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
+        self,
+        op: Op[Any],
+        arguments: Mapping[str, Any],
+        d_outputs: Sequence[Any],
+        names: Sequence[str],
     ) -> dict[str, Any]:
-        """What flows back into each floating point input, in NumPy, by the framework's own means.
+        """What flows back into these inputs, in NumPy, by the framework's own means.
 
-        `d_outputs` has what arrives at each result that a caller gets, in NumPy. An optional input
-        that is absent is not among the arguments.
+        `d_outputs` has what arrives at each result that a caller gets, in NumPy. All other
+        arguments are constants to the framework.
         """
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +102,11 @@ class NumPyArrays:
         return str(array.dtype.name)
 
     def gradients(
-        self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
+        self,
+        op: Op[Any],
+        arguments: Mapping[str, Any],
+        d_outputs: Sequence[Any],
+        names: Sequence[str],
     ) -> dict[str, Any]:
         """See `Arrays`."""
         raise TypeError("NumPy does not differentiate")

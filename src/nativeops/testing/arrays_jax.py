@@ -11,7 +11,6 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.testing.arrays import Placed, numpy_dtype
-from nativeops.testing.draw import FLOATS
 
 _64_BIT = {"float64", "int64"}
 
@@ -48,17 +47,19 @@ class JaxArrays:
         return str(array.dtype)
 
     def gradients(
-        self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
+        self,
+        op: Op[Any],
+        arguments: Mapping[str, Any],
+        d_outputs: Sequence[Any],
+        names: Sequence[str],
     ) -> dict[str, Any]:
-        """What flows back into each floating point input."""
-        floats = [spec for spec in op.signature.inputs if spec.kind in FLOATS]
-        specs = [spec for spec in floats if spec.name in arguments]
+        """See `Arrays`."""
 
         def function(leaves: dict[str, Any]) -> list[Any]:
             result = op(**{**arguments, **leaves})
             return [o for o in (result if op.result else [result]) if o is not None]
 
-        outputs, pull = jax.vjp(function, {spec.name: arguments[spec.name] for spec in specs})
+        outputs, pull = jax.vjp(function, {name: arguments[name] for name in names})
         arriving = [self._arriving(o, d) for o, d in zip(outputs, d_outputs, strict=True)]
         (found,) = pull(arriving)
         return {name: self.values(gradient) for name, gradient in found.items()}

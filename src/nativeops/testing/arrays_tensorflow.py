@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from nativeops.call import Op
 from nativeops.testing.arrays import Placed, numpy_dtype
-from nativeops.testing.draw import FLOATS
 
 
 class TensorFlowArrays:
@@ -35,11 +34,13 @@ class TensorFlowArrays:
         return str(array.dtype.name)
 
     def gradients(
-        self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
+        self,
+        op: Op[Any],
+        arguments: Mapping[str, Any],
+        d_outputs: Sequence[Any],
+        names: Sequence[str],
     ) -> dict[str, Any]:
         """See `Arrays`."""
-        floats = [spec.name for spec in op.signature.inputs if spec.kind in FLOATS]
-        names = [name for name in floats if name in arguments]
         leaves = [arguments[name] for name in names]
         with tf.GradientTape() as tape:
             tape.watch(leaves)

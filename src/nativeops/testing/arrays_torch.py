@@ -10,7 +10,6 @@ import torch
 
 from nativeops.call import Op
 from nativeops.testing.arrays import Placed, chosen_layout
-from nativeops.testing.draw import FLOATS
 
 
 class TorchArrays:
@@ -43,12 +42,14 @@ class TorchArrays:
         return str(array.dtype).removeprefix("torch.")
 
     def gradients(
-        self, op: Op[Any], arguments: Mapping[str, Any], d_outputs: Sequence[Any]
+        self,
+        op: Op[Any],
+        arguments: Mapping[str, Any],
+        d_outputs: Sequence[Any],
+        names: Sequence[str],
     ) -> dict[str, Any]:
-        """What flows back into each floating point input."""
-        floats = [spec for spec in op.signature.inputs if spec.kind in FLOATS]
-        specs = [spec for spec in floats if spec.name in arguments]
-        leaves = {spec.name: arguments[spec.name].detach().requires_grad_() for spec in specs}
+        """See `Arrays`."""
+        leaves = {name: arguments[name].detach().requires_grad_() for name in names}
         result = op(**{**arguments, **leaves})
         outputs = [o for o in (result if op.result else [result]) if o is not None]
         pairs = [(o, d) for o, d in zip(outputs, d_outputs, strict=True) if o.requires_grad]
