@@ -43,7 +43,7 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
             _check(op, place, out, results[place], arrays)
     check_disjoint(op, outs, _may_share)
     made = outs
-    if any(_is_read(op, place, out, arrays) for place, out in enumerate(outs)):
+    if any(_needs_aside(op, place, out, arrays) for place, out in enumerate(outs)):
         found = handle.raw(*values)
         made = [found] if isinstance(found, torch.Tensor) else [*found]
         for place, out in enumerate(outs):
@@ -66,10 +66,12 @@ def _empty(arrays: Sequence[Any], shape: Any, dtype: Any, wanted: bool) -> Any:
     return torch.empty(shape if wanted else 0, dtype=dtype, device=arrays[0].device)
 
 
-def _is_read(op: Op[Any], place: int, out: Any, arrays: Sequence[Any]) -> bool:
-    """Whether the kernel may read an input where it writes an output."""
+def _needs_aside(op: Op[Any], place: int, out: Any, arrays: Sequence[Any]) -> bool:
+    """Whether an output cannot be written to `out` while the inputs are read."""
     if out is None:
         return False
+    if out.is_neg() or any(a.is_neg() for a in arrays):  # what is in memory is not the numbers
+        return True
     reuse, inputs = op.signature.outputs[place].reuse, op.signature.inputs
     pairs = zip(inputs, arrays, strict=True)
     return any(

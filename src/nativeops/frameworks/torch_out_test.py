@@ -76,6 +76,13 @@ def test_memory_of_an_input_gets_the_right_result():
         memory.copy_(random(6, 7))
 
 
+def test_tensors_that_hold_the_negative_of_their_memory_are_right():
+    out = torch._neg_view(torch.empty(5, 6))
+    for x, given in ((X, out), (torch._neg_view(X), torch.empty(5, 6)), (torch._neg_view(X), out)):
+        assert pairwise_l1(x, Y, out=given) is given
+        assert torch.equal(given, pairwise_l1(x.clone(), Y))
+
+
 def test_a_state_is_updated_in_its_own_memory():
     t, b, d, h = 1, 3, 4, 5
     shapes = (4 * h, d), (4 * h, h), (4 * h,), (4 * h,)
