@@ -5,11 +5,12 @@ An error inside of this package's headers is told where the user's file leads th
 between the two are left out.
 """
 
-import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from nativeops.identity import normal
 
 _MOST = 5  # complaints that are shown
 _PLACE = re.compile(
@@ -89,6 +90,6 @@ def _read(lines: list[str], own: Collection[Path]) -> Iterator[_Complaint]:
 def _place(line: str, own: Collection[Path]) -> str:
     """The user's file and line that a compiler's line names."""
     found = _PLACE.match(line)
-    if not found or Path(os.path.normpath(found[1])) not in own:
+    if not found or normal(Path(found[1])) not in own:
         return ""
     return ":".join(part for part in found.groups() if part)

@@ -3,7 +3,6 @@
 
 import inspect
 import math
-import os
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 from nativeops.call import Op
 from nativeops.frameworks import framework_of, load
+from nativeops.identity import normal
 from nativeops.registry import register
 from nativeops.signature import KINDS, ArraySpec, AttributeSpec, Signature, array_spec
 from nativeops.sizes import Size, maximum, minimum
@@ -134,7 +134,7 @@ def op(
         if not signature.op.isascii():  # TensorFlow ends the process at such a name
             raise TypeError(f"{signature.op}: the name of an op must be ASCII")
         folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
-        where = _normal(folder / kernel)
+        where = normal(folder / kernel)
         declared = Op(reference, signature, where, autocast, apart, carries, logs, rounding or {})
         register(declared)
         return declared
@@ -161,11 +161,6 @@ def _with_reuse(signature: Signature, reuse: Mapping[str, str]) -> Signature:
         raise TypeError(f"{signature.op}: two results cannot take over the memory of one input")
     marked = (replace(spec, reuse=reuse.get(name, "")) for name, spec in outputs.items())
     return replace(signature, outputs=tuple(marked))
-
-
-def _normal(path: Path) -> Path:
-    """The path without `..`, as compilers print it."""
-    return Path(os.path.normpath(path))
 
 
 def _check_independent(signature: Signature, names: list[str]) -> None:

@@ -37,19 +37,28 @@ def kernel_files(header: Path) -> list[Path]:
     """
     tuned = (header.with_name(f"{header.stem}_{device}.h") for device in ("cpu", "cuda"))
     waiting = [header, *(path for path in tuned if path.exists())]
-    found: set[Path] = set()
+    found: dict[tuple[str, str], Path] = {}
     while waiting:
         path = waiting.pop()
-        if path in found:
+        # The folder decides what the file includes; it may have many names, or lie in itself.
+        key = os.path.realpath(path.parent), path.name
+        if key in found:
             continue
-        found.add(path)
+        found[key] = path
         for name in _INCLUDE.findall(path.read_text(errors="replace")):
             for folder in (path.parent, header.parent):
-                included = Path(os.path.normpath(folder / name))
+                included = normal(folder / name)
                 if included.is_file() and not included.is_relative_to(_PACKAGE / "devices"):
                     waiting.append(included)
                     break
-    return sorted(found)
+    return sorted(found.values())
+
+
+def normal(path: Path) -> Path:
+    """The path without `..`; as it is where that would be another file, behind a symbolic link."""
+    short = Path(os.path.normpath(path))
+    same = not path.exists() or (short.exists() and short.samefile(path))
+    return short if same else path
 
 
 def kernel_digest(op: "Op[Any]") -> str:
@@ -59,8 +68,8 @@ def kernel_digest(op: "Op[Any]") -> str:
         hint = "the kernel's header stands beside the declaration, or give `kernel=` its path."
         raise BuildError(message(op.name, f"there is no kernel at {header}.", hint=hint))
     digest = hashlib.sha256()
-    for path in kernel_files(header):
-        name = os.path.relpath(path, header.parent)
+    files = kernel_files(header)
+    for name, path in sorted((os.path.relpath(path, header.parent), path) for path in files):
         digest.update(f"{name}\0{len(path.read_bytes())}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -63,11 +63,15 @@ def _copy_sources(op: Op[Any], path: Path, target: Path) -> None:
     own = op.kernel.parent
     if target == own:
         return
+    taken: dict[str, Path] = {}
     for source in {path, *kernel_files(op.kernel)}:
         if not source.is_relative_to(own):
             text = f"{source} is not below {own}, so it cannot go to {target}."
             raise BuildError(message(op.name, text, hint="leave out the folder."))
         copy = target / source.relative_to(own)
+        if taken.setdefault(os.path.normpath(copy), source) != source:  # behind a symbolic link
+            text = f"{source} and {taken[os.path.normpath(copy)]} would be one file in {target}."
+            raise BuildError(message(op.name, text, hint="rename one of them."))
         copy.parent.mkdir(parents=True, exist_ok=True)
         _place(source, copy)
 

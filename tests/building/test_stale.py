@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nativeops import build, library, pairwise_l1, registry
+from nativeops import build, library, pairwise_l1, registry, shipping
 from nativeops.declare import Array, Float, op
 from nativeops.errors import ArgumentError, BuildError
+from nativeops.identity import kernel_files
 from nativeops.testing.aspects import selected
 
 from .an_op import DECLARATION, declare, libraries, process, write
@@ -64,6 +65,48 @@ def test_changed_part_of_a_kernel_is_built_anew(tmp_path: Path) -> None:
     for value in (2, 3, 2):
         (tmp_path / "part.h").write_text(f"#define PART {value}\n")
         assert declare(header)(np.ones(2)).tolist() == [value, value]
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """A kernel that includes `linked/../part.h`, which lies where `linked` points to."""
+    own, elsewhere = tmp_path / "own", tmp_path / "elsewhere"
+    (elsewhere / "inner").mkdir(parents=True)
+    own.mkdir()
+    (own / "linked").symlink_to(elsewhere / "inner")
+    (elsewhere / "part.h").write_text("#define PART 2\n")
+    (elsewhere / "inner/whole.h").write_text('#pragma once\n#include "../part.h"\n')
+    header = write(own, "PART * x(i)")
+    header.write_text('#pragma once\n#include "linked/whole.h"\n' + header.read_text())
+    return header
+
+
+def test_changed_part_behind_a_linked_folder_is_built_anew(linked: Path) -> None:
+    (linked.parent / "part.h").write_text("#error the compiler does not read this\n")
+    for value in (2, 3, 2):
+        (linked.parent / "linked/../part.h").write_text(f"#define PART {value}\n")
+        assert declare(linked)(np.ones(2)).tolist() == [value, value]
+
+
+def test_kernel_with_a_linked_folder_is_the_same_where_it_is_shipped(
+    linked: Path, tmp_path: Path
+) -> None:
+    scaled, target = declare(linked), tmp_path / "target"
+    shipping._copy_sources(scaled, linked, target)
+    assert not (target / "linked").is_symlink()
+    assert declare(target / "scaled.h").kernel_digest == scaled.kernel_digest
+    (linked.parent / "part.h").touch()
+    linked.write_text('#include "part.h"\n' + linked.read_text())
+    with pytest.raises(BuildError, match="would be one file"):
+        shipping._copy_sources(declare(linked), linked, target)
+
+
+def test_folder_that_is_linked_into_itself_ends(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path)
+    header = write(tmp_path)
+    header.write_text('#pragma once\n#include "loop/scaled.h"\n' + header.read_text())
+    assert kernel_files(header) == [header]
+    assert declare(header)(np.ones(1)).tolist() == [2]
 
 
 @pytest.mark.parametrize(
