@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from nativeops import identity
+from nativeops import identity, lists
 from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
 from nativeops.lists import ListError, as_arrays, is_list_of_integers
@@ -364,8 +364,7 @@ def check_frameworks(op: Op[Any], arrays: Sequence[Any]) -> None:
             text = f"`{spec.name}` must be an array, but is {type(array).__name__}."
             if is_list_of_integers(spec, array):
                 raise ListError(message(op.name, text))
-            hint = f"make it one, for example with `numpy.asarray({spec.name})`."
-            raise ArgumentError(message(op.name, text, hint=hint))
+            raise ArgumentError(message(op.name, text, hint=lists.hint(spec, array)))
         if name != names[0] and {name, names[0]} != {"numpy", DLPACK}:
             first, own = _library(arrays[0]), _library(array)
             text = f"`{specs[0].name}` is a {first} array but `{spec.name}` is a {own} array."

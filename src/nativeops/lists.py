@@ -19,8 +19,11 @@ class ListError(ArgumentError):
 
 def is_list_of_integers(spec: ArraySpec, value: Any) -> bool:
     """Whether a list or tuple stands for an array of this input: nested evenly, 32-bit integers."""
-    takes_integers = spec.dtypes[0] in ("int32", "int64")
-    return takes_integers and isinstance(value, (list, tuple)) and _shape(value) is not None
+    return _may_be_list(spec, value) and _shape(value) is not None
+
+
+def _may_be_list(spec: ArraySpec, value: Any) -> bool:
+    return spec.dtypes[0] in ("int32", "int64") and isinstance(value, (list, tuple))
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
@@ -30,8 +33,31 @@ def _shape(value: Any) -> tuple[int, ...] | None:
         inner: tuple[int, ...] | None = parts[0] if parts else ()
         even = inner is not None and all(part == inner for part in parts)
         return (len(parts), *inner) if even and inner is not None else None
-    plain = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return () if plain and _LOW <= value <= _HIGH else None
+    return () if _is_integer(value) and _LOW <= value <= _HIGH else None
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def hint(spec: ArraySpec, value: Any) -> str:
+    """The way out for what is neither an array nor a list that stands for one."""
+    if _may_be_list(spec, value):
+        return f"a list of integers would do, too, but {_obstacle(spec.name, value)}."
+    dtype = f", {spec.dtypes[0]!r}" if len(spec.dtypes) == 1 else ""
+    return f"make it one, for example with `numpy.asarray({spec.name}{dtype})`."
+
+
+def _obstacle(name: str, value: Any) -> str:
+    """What keeps nested lists from being an array of 32-bit integers; empty for nothing."""
+    if isinstance(value, (list, tuple)):
+        parts = (_obstacle(f"{name}[{place}]", one) for place, one in enumerate(value))
+        found = next(filter(None, parts), "")
+        return found or ("" if _shape(value) else f"the parts of `{name}` differ in their sizes")
+    if _is_integer(value):
+        return "" if _LOW <= value <= _HIGH else f"`{name}` is {value}, beyond 32 bits"
+    shown = isinstance(value, (bool, float, str, type(None)))
+    return f"`{name}` is {value!r}" if shown else f"`{name}` is a {type(value).__name__}"
 
 
 def as_arrays(

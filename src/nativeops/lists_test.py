@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of integers in place of arrays, in every framework."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -81,6 +83,23 @@ def test_lists_that_do_not_fit_are_refused(name: str, case: str) -> None:
     with pytest.raises(kind, match=text) as error:
         forced_align(place(name, SCORES), value)
     assert type(error.value) is kind  # and no class that callers do not know
+
+
+HINTS = {
+    "a list of integers would do, too, but `targets[1][0]` is 2.5": [[1, 2], [2.5, 1]],
+    "but the parts of `targets` differ in their sizes": [[1, 2], [3]],
+    "but the parts of `targets[1]` differ in their sizes": [[1, 2], [3, [4]]],
+    "but `targets[0][1]` is 2147483648, beyond 32 bits": [[1, 2**31]],
+    "but `targets[1]` is None": [[1, 2], None],
+    "but `targets[0]` is a ndarray": [np.array([1, 2])],
+    "make it one, for example with `numpy.asarray(targets)`": 3,
+}
+
+
+@pytest.mark.parametrize("hint", HINTS)
+def test_hint_says_what_keeps_a_list_from_being_integers(hint: str) -> None:
+    with pytest.raises(ArgumentError, match=f"hint: .*{re.escape(hint)}"):
+        forced_align(SCORES, HINTS[hint])
 
 
 @pytest.mark.parametrize("name", PRESENT)

@@ -5,11 +5,40 @@ clearly, which weight or state is wrong."""
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nativeops.errors import ArgumentError, RangeError, ShapeError, message
+from nativeops.errors import ArgumentError, DtypeError, RangeError, ShapeError, message
 from nativeops.frameworks import framework_of
+from nativeops.ops.gru import gru_layer
+from nativeops.ops.rnn import rnn_layer
+from nativeops.signature import AttributeSpec
 
 # Of one layer in one direction: w_ih, w_hh, perhaps b_ih, b_hh, and of an LSTM perhaps w_hr.
 _NAMES = ("w_ih", "w_hh", "b_ih", "b_hh", "w_hr")
+
+# All that is told by a number, a flag or a word: of the ops, and of layers alone.
+_ATTRIBUTES = {
+    spec.name: spec
+    for spec in (
+        *rnn_layer.signature.attributes,
+        *gru_layer.signature.attributes,
+        *(AttributeSpec(name, bool) for name in ("bidirectional", "batch_first")),
+        *(AttributeSpec(name, int) for name in ("num_layers", "proj_size", "units")),
+        *(AttributeSpec(name, float) for name in ("dropout", "recurrent_dropout")),
+    )
+}
+
+
+def checked(name: str, word: str, value: Any) -> Any:
+    """A number, flag or word as its type, or an error in the name of the layer.
+
+    What is out of range, or a truth where a probability should be, each framework tells itself.
+    """
+    spec = _ATTRIBUTES[word]
+    if isinstance(value, bool) and spec.type is float:
+        return value
+    if spec.type is bool and isinstance(value, int) and not isinstance(value, bool):
+        # `bidirectional=1` might mean one direction.
+        raise DtypeError(message(name, f"`{word}` must be bool, but is {value!r}."))
+    return spec.check(name, value)
 
 
 class Own(NamedTuple):
@@ -50,12 +79,15 @@ def check(
     peepholes: Sequence[Any] | None = None,
 ) -> None:
     """Raise an error that says what does not fit."""
+    checked(name, "bidirectional", bidirectional)
+    checked(name, "batch_first", batch_first)
     axes = "[b t i]" if batch_first else "[t b i]"
     shape = _shape(name, "x", x)
     if len(shape) != 3:
         text = f"`x` must have 3 axes {axes}, but has {len(shape)}."
         raise ShapeError(message(name, text))
     directions = 2 if bidirectional else 1
+    _check_list(name, "weights", weights)
     if len(weights) == 0 or len(weights) % directions:
         words = "direction of each layer" if bidirectional else "layer"
         text = f"`weights` must have an entry for each {words}, but has {len(weights)}."
@@ -76,6 +108,7 @@ def check(
 
 def check_dropout(name: str, dropout: float, seed: Any, layers: int) -> None:
     """A probability, and a seed where one is needed."""
+    checked(name, "dropout", dropout)
     if not 0 <= dropout < 1:
         text = f"`dropout` must be at least 0 and below 1, but is {dropout!r}."
         raise RangeError(message(name, text))
@@ -88,6 +121,7 @@ def _sizes(name: str, gates: int, weights: Sequence[Sequence[Any]]) -> Sizes:
     """The sizes that the first weights tell; all others must have the same."""
     most = 5 if gates == 4 else 4
     for place, own in enumerate(weights):
+        _check_list(name, f"weights[{place}]", own)
         if not 2 <= len(own) <= most or (most == 4 and len(own) == 3):
             words = "2 to 5" if gates == 4 else "2 or 4"
             text = f"`weights[{place}]` must have {words} arrays, but has {len(own)}."
@@ -120,12 +154,20 @@ def _check_weights(
 
 
 def _check_peepholes(name: str, peepholes: Sequence[Any], layers: int, sizes: Sizes) -> None:
+    _check_list(name, "peepholes", peepholes)
     if len(peepholes) != layers:
         text = f"`peepholes` must have an entry for each of `weights`, {layers}, but has"
         raise ArgumentError(message(name, f"{text} {len(peepholes)}."))
     for place, array in enumerate(peepholes):
         if array is not None:
             _check_shape(name, f"peepholes[{place}]", array, "3*h", (_times(3, sizes.units),))
+
+
+def _check_list(name: str, word: str, given: Any) -> None:
+    """Any sequence will do, also those of frameworks."""
+    if isinstance(given, str) or not hasattr(given, "__len__"):
+        text = f"`{word}` must be a list, but is {type(given).__name__}."
+        raise ArgumentError(message(name, text))
 
 
 def _times(count: int, size: Any) -> Any:

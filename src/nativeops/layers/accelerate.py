@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nativeops.errors import ArgumentError, message
-from nativeops.layers.stack import check_word
+from nativeops.layers._checks import checked
 from nativeops.ops._steps import Precision
 
 
@@ -52,7 +52,7 @@ def accelerate(model: Any, *, precision: Precision = "default") -> Accelerated:
         raise ArgumentError(message("accelerate", text))
     from nativeops.layers.torch import FUSED
 
-    check_word("accelerate", "precision", precision)
+    checked("accelerate", "precision", precision)
     report = Accelerated()
     for name, module in model.named_modules():
         why = _obstacle(torch, module, FUSED)

@@ -18,9 +18,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from nativeops.layers._checks import checked
 from nativeops.layers.convert import Kind, from_keras
 from nativeops.layers.keras_ctc import CTC
-from nativeops.layers.stack import check_word
 from nativeops.ops._steps import Precision
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
@@ -41,8 +41,11 @@ class _Fused:
     _activations: tuple[tuple[Any, ...], tuple[Any, ...]]  # which of them it has, for what
 
     def __init__(self, *args: Any, precision: Precision = "default", **options: Any) -> None:
+        given = {**dict(zip(("units",), args, strict=False)), **options}
+        for word in given.keys() & {"units", "dropout", "recurrent_dropout"}:
+            checked(type(self).__name__, word, given[word])
         super().__init__(*args, **options)
-        self.precision = check_word(type(self).__name__, "precision", precision)
+        self.precision = checked(type(self).__name__, "precision", precision)
 
     def get_config(self) -> dict[str, Any]:
         """What the constructor was given; see `keras.layers.Layer`."""
@@ -104,7 +107,7 @@ class _Fused:
 
     def _all_steps(self: Any, sequences: Any, states: list[Any], _: None) -> Any:
         x = ops.transpose(sequences, (1, 0, 2))
-        outputs, states = self._run(x, states, None, self.go_backwards)
+        outputs, states = self._run(x, states, None, bool(self.go_backwards))
         if not self.return_sequences:
             return states[0], ops.expand_dims(states[0], 1), states
         outputs = ops.flip(outputs, axis=0) if self.go_backwards else outputs
@@ -203,7 +206,7 @@ class _LowMemory(_Fused):
 
     def __init__(self, *args: Any, low_memory: bool = False, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.low_memory = low_memory
+        self.low_memory = checked(type(self).__name__, "low_memory", low_memory)
 
     def get_config(self: Any) -> dict[str, Any]:
         """Keras's own configuration, unless `low_memory` is set."""

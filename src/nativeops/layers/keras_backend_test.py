@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 import nativeops.layers.keras as fused
+from nativeops.errors import DtypeError
 from nativeops.testing import keras_pair
 from nativeops.testing.keras_pair import assert_close, gradients, normal, numbers, tensor
 
@@ -321,6 +322,21 @@ def test_layer_says_what_keras_says_of_wrong_input():
         fused.LSTM(UNITS)(tensor(normal(2, 3)))
     with pytest.raises(ValueError, match="expected a positive integer"):
         fused.GRU(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("`units` must be int, but is '4'", {"units": "4"}),
+        ("`units` must be int, but is 2.5", {"units": 2.5}),
+        ("`dropout` must be float, but is 'a'", {"dropout": "a"}),
+        ("`recurrent_dropout` must be float, but is None", {"recurrent_dropout": None}),
+        ("`low_memory` must be bool, but is 'no'", {"low_memory": "no"}),
+    ],
+)
+def test_arguments_that_keras_does_not_explain_are_named(text, options):
+    with pytest.raises(DtypeError, match=f"LSTM: {text}"):
+        fused.LSTM(**{"units": UNITS, **options})
 
 
 @plain_layers

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, NamedTuple
 
 from nativeops.declare import Array
 from nativeops.layers._arrays import join, swap_first
-from nativeops.layers._checks import check, check_dropout, own_weights
+from nativeops.layers._checks import check, check_dropout, checked, own_weights
 from nativeops.ops._steps import Precision
 from nativeops.ops.dropout import dropout as drop
 from nativeops.ops.gru import gru_layer
@@ -98,7 +98,7 @@ def lstm(
     ((3, 2, 4), (2, 2, 2), (2, 2, 2))
     """
     states = {"h_0": h_0, "c_0": c_0}
-    check_word("lstm", "precision", precision)
+    checked("lstm", "precision", precision)
     check("lstm", 4, x, weights, states, bidirectional, batch_first, peepholes)
     check_dropout("lstm", dropout, seed, len(weights) // (1 + bidirectional))
     output, (h_n, c_n) = run(
@@ -161,7 +161,7 @@ def gru(
             [0.3546, 0.3546],
             [0.3546, 0.3546]]])
     """
-    check_word("gru", "precision", precision)
+    checked("gru", "precision", precision)
     check("gru", 3, x, weights, {"h_0": h_0}, bidirectional, batch_first)
     check_dropout("gru", dropout, seed, len(weights) // (1 + bidirectional))
     options: dict[str, Any] = {"low_memory": low_memory, "precision": precision}
@@ -216,8 +216,8 @@ def rnn(
     >>> nativeops.rnn(x, [weights], activation="relu").output.ravel()
     array([1., 2.])
     """
-    check_word("rnn", "activation", activation)
-    check_word("rnn", "precision", precision)
+    checked("rnn", "activation", activation)
+    checked("rnn", "precision", precision)
     check("rnn", 1, x, weights, {"h_0": h_0}, bidirectional, batch_first)
     check_dropout("rnn", dropout, seed, len(weights) // (1 + bidirectional))
     output, (h_n,) = run(
@@ -283,10 +283,3 @@ def run(
                 final.append(state[None])
         x = join(outputs, -1)
     return x, [join(final, 0) for final in finals]
-
-
-def check_word(name: str, attribute: str, word: Any) -> Any:
-    """The word, refused in the name of the caller where it is none of the attribute's choices."""
-    specs = rnn_layer.signature.attributes
-    next(spec for spec in specs if spec.name == attribute).check(name, word)
-    return word

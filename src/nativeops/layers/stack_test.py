@@ -271,6 +271,13 @@ def mistakes(op: Any, gates: int, array: Callable[..., Any]) -> dict[str, Callab
         "`dropout` must be at least 0 and below 1, but is -0.5.":
             lambda: op(x, [good], dropout=-0.5),
         "`dropout` needs a `seed`.": lambda: op(x, [good, later], dropout=0.5),
+        "`dropout` must be float, but is 'a'.": lambda: op(x, [good], dropout="a"),
+        "`bidirectional` must be bool, but is None.": lambda: op(x, [good], bidirectional=None),
+        "`bidirectional` must be bool, but is 2.": lambda: op(x, [good] * 2, bidirectional=2),
+        "`batch_first` must be bool, but is 'no'.": lambda: op(x, [good], batch_first="no"),
+        "`weights` must be a list, but is NoneType.": lambda: op(x, None),
+        "`weights[0]` must be a list, but is NoneType.": lambda: op(x, [None]),
+        "`lengths` must be an array, but is int.": lambda: op(x, [good], lengths=3),
     }  # fmt: skip
 
 

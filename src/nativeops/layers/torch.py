@@ -11,7 +11,7 @@ package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RN
   repeats it; its zeros are not where PyTorch's would be.
 * ``precision="high"`` may take each product of two float32 as three of bf16, on CPUs where that is
   faster (see `nativeops.lstm_layer`). Like a new attribute of the layer, it is not in `state_dict`.
-* The gradient reads the outputs, in PyTorch that of an LSTM alone: ``output.mul_(2)`` before
+* The gradient always reads the outputs, PyTorch's only sometimes: ``output.mul_(2)`` in front of
   `backward` is refused, ``output * 2`` is not.
 * Under autocast they compute in and return autocast's dtype.
 * `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
@@ -31,6 +31,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from nativeops.layers import stack
+from nativeops.layers._checks import checked
 from nativeops.layers.torch_ctc import CTCLoss
 from nativeops.layers.torch_transducer import RNNTLoss
 from nativeops.ops._steps import Precision
@@ -50,6 +51,29 @@ class _Fused(torch.nn.RNNBase):
     # Of layers that `accelerate` swapped or that an older version saved, too.
     low_memory = False
     precision: Precision = "default"
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        proj_size: int,
+        *where: Any,
+        **own: Any,
+    ) -> None:
+        check = partial(checked, type(self).__name__)  # what PyTorch says unclearly, or not at all
+        own = {word: check(word, value) for word, value in own.items()}
+        super().__init__(
+            mode, input_size, hidden_size, check("num_layers", num_layers), bias, batch_first,
+            check("dropout", dropout), check("bidirectional", bidirectional),
+            check("proj_size", proj_size), *where,
+        )  # fmt: skip
+        vars(self).update(own)
 
     def _layer(self) -> Callable[..., Any]:
         """The op of one layer in one direction."""
@@ -171,10 +195,8 @@ class LSTM(_Fused):
     ) -> None:
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            proj_size, device, dtype,
+            proj_size, device, dtype, low_memory=low_memory, precision=precision,
         )  # fmt: skip
-        self.low_memory = low_memory
-        self.precision = stack.check_word(type(self).__name__, "precision", precision)
 
     def _layer(self) -> Any:
         return partial(stack.any_lstm_layer, low_memory=self.low_memory)
@@ -212,10 +234,8 @@ class GRU(_Fused):
         _refuse_projection(more)
         super().__init__(
             "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            0, device, dtype,
+            0, device, dtype, low_memory=low_memory, precision=precision,
         )  # fmt: skip
-        self.low_memory = low_memory
-        self.precision = stack.check_word(type(self).__name__, "precision", precision)
 
     def _layer(self) -> Any:
         return partial(gru_layer, low_memory=self.low_memory)
@@ -249,9 +269,8 @@ class RNN(_Fused):
         self.nonlinearity = nonlinearity
         super().__init__(
             f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
-            dropout, bidirectional, 0, device, dtype,
+            dropout, bidirectional, 0, device, dtype, precision=precision,
         )  # fmt: skip
-        self.precision = stack.check_word(type(self).__name__, "precision", precision)
 
     def _layer(self) -> Any:
         return partial(rnn_layer, activation="relu" if self.mode == "RNN_RELU" else "tanh")

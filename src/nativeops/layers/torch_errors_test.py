@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.utils.rnn import pack_sequence  # noqa: E402
 
+from nativeops.errors import DtypeError  # noqa: E402
 from nativeops.layers.torch import FUSED, LSTM  # noqa: E402
 
 KINDS = {kind.__name__: (kind, fused) for kind, fused in FUSED.items()}
@@ -85,7 +86,7 @@ def test_unknown_nonlinearity_is_explained_as_by_torch() -> None:
     assert ours == theirs
 
 
-@pytest.mark.parametrize("size", [H, H + 1, -1, 0.5])
+@pytest.mark.parametrize("size", [H, H + 1, -1])
 def test_wrong_projections_are_explained_as_by_torch(size: Any) -> None:
     theirs, ours = (error_of(lambda m=m: m(D, H, proj_size=size)) for m in KINDS["LSTM"])
     assert ours == theirs
@@ -110,3 +111,30 @@ def test_states_of_projected_layers_are_checked_as_by_torch() -> None:
 def test_unknown_arguments_are_refused(kind: str) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'sparse'"):
         KINDS[kind][1](D, H, sparse=True)
+
+
+# What PyTorch accepts, or refuses by errors that name no argument.
+UNCLEAR = {
+    "`dropout` must be float, but is 'a'.": {"dropout": "a"},
+    "`dropout` must be float, but is None.": {"dropout": None},
+    "`num_layers` must be int, but is '2'.": {"num_layers": "2"},
+    "`num_layers` must be int, but is 1.5.": {"num_layers": 1.5},
+    "`bidirectional` must be bool, but is None.": {"bidirectional": None},
+    "`bidirectional` must be bool, but is 1.": {"bidirectional": 1},
+    "`low_memory` must be bool, but is 'no'.": {"low_memory": "no"},
+    "`proj_size` must be int, but is 0.5.": {"proj_size": 0.5},
+}
+
+
+@pytest.mark.parametrize("text", UNCLEAR)
+def test_arguments_that_torch_does_not_explain_are_named(kind: str, text: str) -> None:
+    if "proj_size" in text or "low_memory" in text:
+        kind = "LSTM"  # which has both
+    found = error_of(lambda: KINDS[kind][1](D, H, **UNCLEAR[text]))
+    assert found == (DtypeError, f"{kind}: {text}")
+
+
+def test_integers_of_numpy_are_sizes_as_in_torch() -> None:
+    numpy = pytest.importorskip("numpy")
+    layer = LSTM(D, H, num_layers=numpy.int64(2), dropout=numpy.float32(0.5))
+    assert (layer.num_layers, layer.dropout) == (2, 0.5)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from nativeops.errors import ShapeError, message
 from nativeops.layers._arrays import integers
 from nativeops.layers.convert import Kind, Weights
 from nativeops.ops.gru import gru_layer
@@ -109,7 +110,16 @@ def _flat(array: Any, first: int, dtype: Any) -> Any:
 
 def _lengths(seq_lengths: Any, batch: tuple[int, ...], like: Any) -> Any:
     lengths = integers("RNN", "seq_lengths", seq_lengths, like)
+    if not _fits(lengths.shape, batch):
+        text = f"`seq_lengths` must have the axes of the batch, {list(batch)}, but has"
+        raise ShapeError(message("RNN", f"{text} {list(lengths.shape)}."))
     return jnp.broadcast_to(lengths, batch).reshape(-1)
+
+
+def _fits(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    """Whether one size stands for each axis of the batch: as many, or 1."""
+    pairs = zip(reversed(shape), reversed(batch), strict=False)
+    return len(shape) <= len(batch) and all(own in (1, size) for own, size in pairs)
 
 
 def _reversed(outputs: Any, lengths: Any) -> Any:

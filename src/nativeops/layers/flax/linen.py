@@ -7,10 +7,10 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from nativeops.layers._checks import checked
 from nativeops.layers.convert import GATES, Weights, from_flax, to_flax
 from nativeops.layers.flax import _sequence
 from nativeops.layers.flax._sequence import Wanted
-from nativeops.layers.stack import check_word
 from nativeops.ops._steps import Precision
 
 
@@ -33,7 +33,8 @@ class RNN(nn.RNN):  # type: ignore[misc]
     precision: Precision = "default"
 
     def __post_init__(self) -> None:
-        check_word("RNN", "precision", self.precision)
+        checked("RNN", "low_memory", self.low_memory)
+        checked("RNN", "precision", self.precision)
         super().__post_init__()
 
     @nn.nowrap  # type: ignore[untyped-decorator]

@@ -11,6 +11,7 @@ import pytest
 flax = pytest.importorskip("flax")
 nn = pytest.importorskip("flax.linen")
 
+from nativeops.errors import DtypeError  # noqa: E402
 from nativeops.layers.flax.linen import RNN  # noqa: E402  needs Flax
 
 STEPS, BATCH, INPUTS, UNITS = 5, 4, 3, 6
@@ -91,6 +92,8 @@ def test_precision_reaches_the_op():
     assert_close(RNN(ours.cell, precision="high").apply(params, x), own.apply(params, x), 1e-4)
     with pytest.raises(ValueError, match=r"RNN: `precision` must be one of \['default', 'highest'"):
         RNN(ours.cell, precision="low")
+    with pytest.raises(DtypeError, match="RNN: `low_memory` must be bool, but is None"):
+        RNN(ours.cell, low_memory=None)
 
 
 @pytest.mark.parametrize(("batch", "steps"), [((), 1), ((0,), 4), ((2, 3), 4)])

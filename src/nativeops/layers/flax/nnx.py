@@ -6,10 +6,10 @@ from typing import Any
 
 from flax import nnx
 
+from nativeops.layers._checks import checked
 from nativeops.layers.convert import Kind, Weights, from_flax
 from nativeops.layers.flax import _sequence
 from nativeops.layers.flax._sequence import Wanted
-from nativeops.layers.stack import check_word
 from nativeops.ops._steps import Precision
 
 
@@ -37,8 +37,8 @@ class RNN(nnx.RNN):  # type: ignore[misc]
         **more: Any,
     ) -> None:
         super().__init__(cell, **more)
-        self.low_memory = low_memory
-        self.precision = check_word("RNN", "precision", precision)
+        self.low_memory = checked("RNN", "low_memory", low_memory)
+        self.precision = checked("RNN", "precision", precision)
 
     def unfused(self) -> str:
         """Why Flax's own scan computes this layer; empty where the fused op does."""

@@ -8,7 +8,7 @@ import pytest
 
 nnx = pytest.importorskip("flax.nnx")
 
-from nativeops.errors import RangeError  # noqa: E402
+from nativeops.errors import DtypeError, RangeError, ShapeError  # noqa: E402
 from nativeops.layers.flax.nnx import RNN  # noqa: E402  needs Flax
 
 STEPS, BATCH, INPUTS, UNITS = 5, 4, 3, 6
@@ -97,6 +97,16 @@ def test_precision_reaches_the_op():
         ours(x)
     with pytest.raises(ValueError, match=r"RNN: `precision` must be one of \['default', 'highest'"):
         RNN(own.cell, rngs=nnx.Rngs(0), precision="low")
+    with pytest.raises(DtypeError, match="RNN: `low_memory` must be bool, but is 'no'"):
+        RNN(own.cell, rngs=nnx.Rngs(0), low_memory="no")
+
+
+@pytest.mark.parametrize("shape", [(1, BATCH), (BATCH + 1,), (0,)])
+def test_lengths_of_other_axes_are_refused(shape):
+    layer = RNN(nnx.GRUCell(INPUTS, UNITS, rngs=nnx.Rngs(0)))
+    text = rf"`seq_lengths` must have the axes of the batch, \[{BATCH}\], but has"
+    with pytest.raises(ShapeError, match=text):
+        layer(normal(BATCH, STEPS, INPUTS), seq_lengths=np.ones(shape, np.int32))
 
 
 def test_vmap():
