@@ -45,6 +45,7 @@ PLANTED = [
     ("overflowing_size", "large", "integer overflow at sizes over 2^31"),
     ("overflowing_index", "large", "integer overflow at sizes over 2^31"),
     ("overflowing_product", "large", "integer overflow at sizes over 2^31"),
+    ("sum_in_single_precision", "large", "wrong at large sizes"),
 ]
 
 
@@ -186,6 +187,13 @@ def test_race_points_to_the_line_without_its_barrier(cache: Path, tmp_path: Path
     assert f"lines {first + 1} and {first} " in found["text"] or (
         f"lines {first} and {first + 1} " in found["text"]
     )
+
+
+@pytest.mark.slow
+def test_what_begins_far_below_the_limit_is_no_overflow(cache: Path, tmp_path: Path) -> None:
+    options = ("--only", "large", "--op", "sum_in_single_precision")
+    (found,) = findings(verdict(cache, tmp_path, FILE, *options))
+    assert "with `n` of 16777216. It is right with 2097152." in found["text"]
 
 
 @pytest.mark.slow

@@ -132,3 +132,24 @@ def test_large_sizes_leave_out_results_without_elements():
 
     assert not large.Large(steps_of, ("*",)).possible()
     assert large.Large(steps_of, ("n",)).possible()
+
+
+@pytest.mark.parametrize(
+    ("axes", "limits"),
+    [
+        (("n",), {2**27 - 1: "2^31 bytes", 2**30 - 1: "2^31"}),
+        (("m",), {2**28 - 1: "2^31 bytes", 2**31 - 1: "2^31"}),
+        (("n", "m"), {46340: "2^31"}),
+    ],
+)
+def test_limits_are_where_the_largest_array_has_them(axes, limits):
+    @op(kernel="none_is_needed.h")
+    def twice(x: Float[Array, "n"], y: Float[Array, "m"]) -> Float[Array, "2*n"]:
+        return np.concatenate([x, x]) * y[0]
+
+    run = large.Large(twice, axes)
+    assert run.limits() == limits
+    assert {one + step for one in limits for step in (0, 4)} - {2**31 + 3} < {
+        *run.below(),
+        run.largest,
+    }

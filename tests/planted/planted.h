@@ -152,6 +152,15 @@ void overflowing_product(Device& dev, In<T, 2> x, Out<T, 2> out) {
 }
 
 template <class T>
+void sum_in_single_precision(Device& dev, In<T, 1> x, Out<T, 0> out) {
+  for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
+    float sum = 0;  // bug: Accum<T>, as it does not grow beyond 2^24 times what is added
+    for (int64_t i = 0; i < x.size(0); ++i) sum += static_cast<float>(x(i));
+    if (team.rank() == 0) out() = T(sum);
+  });
+}
+
+template <class T>
 void dependent_axis(Device& dev, In<T, 2> x, Out<T, 2> out) {
   for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t b) {
     const int64_t n = x.size(1);

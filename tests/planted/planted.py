@@ -138,6 +138,12 @@ def overflowing_product(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
     return 2 * x
 
 
+@op(kernel="planted.h")
+def sum_in_single_precision(x: Float[Array, "n"]) -> Float[Array, ""]:  # noqa: F821
+    """The sum of all numbers."""
+    return x.sum()
+
+
 @op(kernel="planted.h", independent="n")
 def dependent_axis(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
     """The numbers less their mean; its kernel is right."""

@@ -34,6 +34,7 @@ ASPECTS: dict[str, Callable[[Op[Any], dict[str, Any]], Steps]] = {
     "memory": lambda op, job: sanitized.memory_steps(op),
     "races": lambda op, job: sanitized.race_steps(op, log_of(job["log"])),
     "large": lambda op, job: large.steps(op),
+    "below": lambda op, job: large.steps_below(op, job["case"]),
     "cuda": lambda op, job: cuda.steps(op),
 }
 

@@ -21,9 +21,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that was looked at."""
+    """One thing that is looked at, and what it means if the process dies of it."""
 
     name: str
+    death: Finding | None = None
 
 
 @dataclass(frozen=True)

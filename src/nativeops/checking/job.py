@@ -20,7 +20,6 @@ from typing import Any
 from nativeops.call import Op
 from nativeops.checking import reports, source
 from nativeops.checking.finding import Finding, found
-from nativeops.checking.narrowing import overflow
 from nativeops.compilers import cpp_compiler
 from nativeops.compilers import run as run_compiler
 
@@ -46,12 +45,14 @@ class Job:
     ops: dict[str, Op[Any]]
     file: Path
     framework: str = ""
+    case: str = ""  # where an earlier job died
     cases: int = 0
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
     _stopped: bool = False
+    _if_dies: Finding | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -108,7 +109,7 @@ class Job:
     def _start(self, names: list[str], log: Path, errors: Any) -> "subprocess.Popen[str]":
         job = {
             "file": str(self.file), "aspect": self.aspect, "framework": self.framework,
-            "ops": names, "log": str(log),
+            "case": self.case, "ops": names, "log": str(log),
         }  # fmt: skip
         command = [sys.executable, "-m", "nativeops.checking.child", json.dumps(job)]
         if self.aspect == "races":  # ThreadSanitizer cannot run where memory is placed at random
@@ -137,6 +138,8 @@ class Job:
             self.unchecked.append(said["Unchecked"]["why"])
         elif "Case" in said:
             self.cases += 1
+            death = said["Case"]["death"]
+            self._if_dies = Finding(**death) if death else None
 
     def _death(self, code: int, name: str, case: str, said: str) -> Finding:
         """The finding for a process that did not come to its end."""
@@ -148,8 +151,13 @@ class Job:
         place, own = source.kernel(op), source.own_files(op)
         if report := reports.memory(said, name, own, place):
             return replace(report, text=f"{report.text} ({case})")
-        if self.aspect == "large" and code in (-signal.SIGSEGV, -signal.SIGBUS):
-            return overflow(op, f"the kernel left its arrays, with {case}.")
+        if code in (-signal.SIGSEGV, -signal.SIGBUS) and self.aspect in ("large", "below"):
+            if self._if_dies:
+                return self._if_dies
+            below = Job("below", {name: op}, self.file, case=case)
+            below.run(lambda text: None)
+            if below.findings:
+                return below.findings[0]
         if code == -signal.SIGALRM:
             return found(name, "does not end", f"the kernel was stopped ({case})", place)
         bug = "crashes" if code < 0 else "the check of it failed"

@@ -10,6 +10,7 @@ import math
 import os
 import resource
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -17,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from nativeops.call import Op
-from nativeops.checking import invoke
-from nativeops.checking.finding import Case, Steps, Unchecked
+from nativeops.checking import invoke, source
+from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
 from nativeops.checking.law import SMALL, law
 from nativeops.checking.narrowing import overflow
 from nativeops.checking.ring import Ring, clear, untouched
@@ -36,6 +37,8 @@ from nativeops.testing.draw import (
 from nativeops.testing.matrix import dtype_choices
 
 ONE, TWO = (1 << 31) + 5, 46349  # of one axis; of each of two, whose product is above 2^31
+LIMIT = 1 << 31
+BEYOND = 4  # from the last size below a limit to one that is above it
 VALUE = 0.75  # of all floating point inputs that may have any
 NEAR = 1e-6
 GROWTH = tuple(8**k for k in range(4, 10))  # elements for which the time is measured before
@@ -59,12 +62,43 @@ def steps(op: Op[Any]) -> Steps:
             yield Unchecked(f"{op.name} along {run.axes()} (about {expected:.0f} s)")
             continue
         yield Case(f"{run.axes()} of {run.largest}")  # before it runs: the process may not live on
-        wrong = run.check()
+        wrong = run.check(run.largest)
         if NO_MEMORY in wrong:
             yield Unchecked(f"{op.name} along {run.axes()} (its workspace does not fit in memory)")
         elif wrong:
-            yield overflow(op, f"{wrong}, with {run.axes()} of {run.largest}.")
+            yield from explain(run, wrong)
             return
+
+
+def steps_below(op: Op[Any], case: str) -> Steps:
+    """Smaller sizes, after a kernel left its arrays and ended the process with this case."""
+    invoke.use(op, "cpu", "")
+    limit_memory()
+    runs = (Large(op, names) for names in scalings(op))
+    run = next(run for run in runs if case.startswith(f"{run.axes()} of "))
+    yield from explain(run, "the kernel left its arrays")
+
+
+def explain(run: "Large", wrong: str) -> Steps:
+    """Where that begins which is wrong beyond the limit: at the limit if it is an overflow."""
+    right = 0
+    for n in run.below():
+        yield Case(f"{run.axes()} of {n}", blame(run, "the kernel left its arrays", n, right))
+        said = run.check(n)
+        if said and NO_MEMORY not in said:
+            yield blame(run, said, n, right)
+            return
+        right = right if said else n
+    yield blame(run, wrong, run.largest, right)
+
+
+def blame(run: "Large", wrong: str, n: int, right: int) -> Finding:
+    """The finding for a size, where a smaller one was the last that was right."""
+    text = f"{wrong}, with {run.axes()} of {n}. "
+    text += f"It is right with {right}." if right else "No smaller size was tried."
+    if unit := run.limits().get(right):
+        return overflow(run.op, unit, text)
+    return found(run.op.name, "wrong at large sizes", text, source.kernel(run.op))
 
 
 def limit_memory() -> None:
@@ -104,6 +138,7 @@ class Large:
         self.attributes = defaults(op)
         one = dict.fromkeys(free_names(op), 1)
         given = arguments(op, np.random.default_rng(3), one, None, self.attributes)
+        self.arrays = (*op.signature.inputs, *op.signature.outputs)
         self.values = {s.name: self.value(s, given[s.name]) for s in op.signature.inputs}
 
     def value(self, spec: ArraySpec, drawn: Any) -> Any:
@@ -136,6 +171,10 @@ class Large:
         shape: tuple[int, ...] = self.op.signature.output_shape(spec, solution)
         return shape
 
+    def count(self, spec: ArraySpec, n: int) -> int:
+        """The elements of an array."""
+        return math.prod(self.shape(spec, n))
+
     def dtype(self, spec: ArraySpec) -> str:
         """The widest dtype that the array may have."""
         return self.dtypes.get(spec.kind) or spec.dtypes[0]
@@ -144,10 +183,32 @@ class Large:
         """The axes that grow, for a sentence."""
         return " and ".join("the leading axes" if n == LEAD else f"`{n}`" for n in self.names)
 
-    def check(self) -> str:
-        """Run beyond the limit, and compare with the law; what is wrong, if anything is."""
-        laws = self.laws()
-        said, places = self.run(self.largest)
+    def limits(self) -> dict[int, str]:
+        """The last sizes below what 32 bits can count, and what that is."""
+        counts = {"2^31 bytes": self.n_bytes, "2^31": self.n_elements}
+        sizes = range(self.largest)
+        last = {bisect_left(sizes, LIMIT, key=of) - 1: (unit, of) for unit, of in counts.items()}
+        return {n: unit for n, (unit, of) in last.items() if of(n + 1) >= LIMIT}
+
+    def below(self) -> list[int]:
+        """Sizes below the one that matters: some small ones, and both sides of each limit."""
+        small = [round(elements ** (1 / len(self.names))) for elements in GROWTH]
+        sides = [n + step for n in self.limits() for step in (0, BEYOND)]
+        return sorted(n for n in {*small, *sides} if 0 < n < self.largest)
+
+    def n_bytes(self, n: int) -> int:
+        """The bytes of the largest array."""
+        sizes = {s: numpy_dtype(self.dtype(s)).itemsize for s in self.arrays}
+        return max(self.count(s, n) * int(size) for s, size in sizes.items())
+
+    def n_elements(self, n: int) -> int:
+        """The elements of the largest array, or what the growing axes multiply to."""
+        return max(math.prod([n] * len(self.names)), *(self.count(s, n) for s in self.arrays))
+
+    def check(self, n: int) -> str:
+        """Run with a size, and compare with the law; what is wrong, if anything is."""
+        laws = self.laws(n)
+        said, places = self.run(n)
         for spec, at in zip(self.op.signature.outputs, places, strict=True):
             if wrong := compare(at, laws[spec.name]):
                 said = said or f"`{spec.name}` {wrong}"
@@ -190,10 +251,10 @@ class Large:
         attributes = [self.attributes[spec.name] for spec in self.op.signature.attributes]
         return invoke.call(self.op, inputs, outputs, attributes), places
 
-    def laws(self) -> dict[str, float | None]:
-        """What each result must be in the run that matters; None where no law was found."""
+    def laws(self, size: int) -> dict[str, float | None]:
+        """What each result must be with a size; None where no law was found."""
         seen = [self.middle(n) for n in SMALL]
-        return {name: law([each[name] for each in seen], self.largest) for name in seen[0]}
+        return {name: law([each[name] for each in seen], size) for name in seen[0]}
 
     def middle(self, n: int) -> dict[str, float]:
         """The middle element of each result of the reference."""

@@ -3,6 +3,7 @@
 
 import re
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ NARROW = re.compile(
 )
 
 
-def overflow(op: Op[Any], text: str) -> Finding:
-    """The finding for an op that is wrong at sizes over 2^31."""
-    bug = "integer overflow at sizes over 2^31"
+def overflow(op: Op[Any], limit: str, text: str) -> Finding:
+    """The finding for an op that is wrong at sizes over a limit, and right just below."""
+    bug = f"integer overflow at sizes over {limit}"
     if narrow := narrowing(op):
         place, said = narrow
         return found(op.name, bug, f"{text} There is a {said}: use `int64_t`.", place)
@@ -32,6 +33,7 @@ def overflow(op: Op[Any], text: str) -> Finding:
     return found(op.name, bug, text, source.kernel(op))
 
 
+@cache
 def narrowing(op: Op[Any]) -> tuple[Place, str] | None:
     """The first such place in the user's files, and what the compiler says of it."""
     with tempfile.TemporaryDirectory() as folder:
