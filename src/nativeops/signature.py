@@ -112,7 +112,9 @@ class AttributeSpec:
             converted = self._convert(value)
         except (TypeError, ValueError, OverflowError):
             text = f"`{self.name}` must be {self.type.__name__}, but is {value!r}."
-            raise DtypeError(message(op, text)) from None
+            hint = "an attribute is a constant of a program: give it as a Python number."
+            is_open = value is None or hasattr(value, "shape") or "DimExpr" in type(value).__name__
+            raise DtypeError(message(op, text, hint=hint if is_open else None)) from None
         if not self.low <= converted <= self.high:
             words = self.bounds or "a number"
             raise RangeError(message(op, f"`{self.name}` must be {words}, but is {value!r}."))

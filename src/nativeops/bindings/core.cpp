@@ -155,7 +155,8 @@ bool is_known(const Axis& axis, const Solution& solution) {
 
 // JAX has none of 64 bits for an absent input while it has no such numbers.
 bool fits_dtype(const Array& spec, const NativeopsTensor& array, Solution& solution) {
-  if (array.dtype.bits == 0 || solve_dtype(spec.kind, dtype_index(array.dtype), solution)) return true;
+  if (array.dtype.bits == 0 || solve_dtype(spec.kind, dtype_index(array.dtype), solution))
+    return true;
   return is_absent(spec, array) && spec.kind >= 0 && array.dtype.code == kDtypes[spec.kind].code &&
          array.dtype.bits == 32 && kDtypes[spec.kind].bits == 64;
 }

@@ -275,9 +275,9 @@ void execute(const XLA_FFI_CallFrame& frame, const core::Place& place) {
       throw Failure{XLA_FFI_Error_Code_RESOURCE_EXHAUSTED,
                     op.name + ": there is no memory for a workspace."};
     default:
-      throw Failure{core::refused_value() ? XLA_FFI_Error_Code_INVALID_ARGUMENT
-                                          : XLA_FFI_Error_Code_INTERNAL,
-                    op.name + ": " + core::last_message()};
+      throw Failure{
+          core::refused_value() ? XLA_FFI_Error_Code_INVALID_ARGUMENT : XLA_FFI_Error_Code_INTERNAL,
+          op.name + ": " + core::last_message()};
   }
 }
 
