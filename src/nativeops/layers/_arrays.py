@@ -30,6 +30,14 @@ def join(arrays: Sequence[Array], axis: int) -> Array:
     return joined
 
 
+def stacked(arrays: Sequence[Array]) -> Array:
+    """Arrays as the parts of one along a new first axis: also of one a copy, and no view.
+
+    PyTorch does not let views of a result be detached in place.
+    """
+    return namespace(arrays[0]).stack(arrays)  # type: ignore[no-any-return]
+
+
 def swap_first(array: Array) -> Array:
     """Three axes with the first two swapped: a view where the framework has such."""
     module = namespace(array)

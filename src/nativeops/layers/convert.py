@@ -30,7 +30,7 @@ the layer computes the same, but the way back gives their sum and zeros.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from nativeops.layers._arrays import join, namespace
+from nativeops.layers._arrays import join, namespace, stacked
 
 Kind = Literal["rnn", "gru", "lstm"]
 
@@ -78,7 +78,7 @@ def to_keras(kind: Kind, weights: Weights, *, reset_after: bool = True) -> list[
         return kernels
     if kind != "gru" or not reset_after:
         return [*kernels, _reorder(weights.b_ih + weights.b_hh, order)]
-    return [*kernels, _stack([_reorder(bias, order) for bias in weights[2:]])]
+    return [*kernels, stacked([_reorder(bias, order) for bias in weights[2:]])]
 
 
 def from_onnx(kind: Kind, w: Any, r: Any, b: Any = None) -> list[Weights]:
@@ -103,11 +103,11 @@ def to_onnx(kind: Kind, directions: Sequence[Weights]) -> tuple[Any, Any, Any]:
     """
     _check_kind(kind)
     order = _ONNX[kind]
-    w, r = (_stack([_reorder(own[i], order) for own in directions]) for i in (0, 1))
+    w, r = (stacked([_reorder(own[i], order) for own in directions]) for i in (0, 1))
     if all(own.b_ih is None for own in directions):
         return w, r, None
     both = [_with_biases(own)[2:] for own in directions]
-    return w, r, _stack([join([_reorder(bias, order) for bias in own], 0) for own in both])
+    return w, r, stacked([join([_reorder(bias, order) for bias in own], 0) for own in both])
 
 
 def peepholes_from_onnx(p: Any) -> list[Any]:
@@ -117,7 +117,7 @@ def peepholes_from_onnx(p: Any) -> list[Any]:
 
 def peepholes_to_onnx(peepholes: Sequence[Any]) -> Any:
     """The input ``P`` of a node of LSTM, from the ``peepholes`` of each direction."""
-    return _stack([_reorder(own, _PEEPHOLES) for own in peepholes])
+    return stacked([_reorder(own, _PEEPHOLES) for own in peepholes])
 
 
 def from_flax(kind: Kind, params: Mapping[str, Mapping[str, Any]]) -> Weights:
@@ -185,10 +185,6 @@ def _bias(dense: Mapping[str, Any]) -> Any:
 
 def _zero_bias(kernel: Any) -> Any:
     return namespace(kernel).zeros_like(kernel[0])
-
-
-def _stack(arrays: Sequence[Any]) -> Any:
-    return namespace(arrays[0]).stack(arrays)
 
 
 def _transpose(matrix: Any) -> Any:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Generic, Literal, NamedTuple
 
 from nativeops.declare import Array
-from nativeops.layers._arrays import join, swap_first
+from nativeops.layers._arrays import join, stacked, swap_first
 from nativeops.layers._checks import check, check_dropout, checked, own_weights
 from nativeops.ops._steps import Precision
 from nativeops.ops.dropout import dropout as drop
@@ -280,6 +280,6 @@ def run(
             output, *after = layer(x, *own, *before, lengths, reverse=place > first, **more)
             outputs.append(output)
             for final, state in zip(finals, after, strict=False):  # what is kept comes last
-                final.append(state[None])
+                final.append(state)
         x = join(outputs, -1)
-    return x, [join(final, 0) for final in finals]
+    return x, [stacked(final) for final in finals]

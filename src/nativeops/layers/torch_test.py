@@ -353,6 +353,22 @@ def test_positional_arguments_are_those_of_torch() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_final_states_can_be_detached_in_place_for_the_next_piece(kind: str, layers: int) -> None:
+    theirs, ours = pair(kind, D, H, layers)
+    x, found = torch.randn(T, B, D, dtype=F64), []
+    for module in (theirs, ours):
+        hx = None
+        for _ in range(2):
+            output, hx = module(x, hx)
+            output.sum().backward()
+            for state in flat(hx):
+                state.detach_()
+        found.append([*flat(hx), *(w.grad for w in module.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_numbers_of_both_kinds_of_states_of_lstm() -> None:
     _, ours = pair("LSTM", D, H)
     x = torch.zeros(T, B, D, dtype=F64)
