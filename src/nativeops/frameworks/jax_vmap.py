@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax._src.core import get_axis_env
 from jax.interpreters import batching
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -71,12 +72,16 @@ def _along_items(
     names = next(aval.sharding.spec[0] for aval, m in zip(avals, mapped, strict=True) if m)
     if names is None:
         return loop(*arrays)
-    mesh, own = mesh_of(avals), PartitionSpec(names)
-    specs = tuple(own if is_mapped else PartitionSpec() for is_mapped in mapped)
+    mesh, own, whole = mesh_of(avals), PartitionSpec(names), PartitionSpec()
+    taken = getattr(get_axis_env(), "explicit_mesh_axis_names", ())
+    if not set(mesh.axis_names).isdisjoint(taken):  # JAX 0.8: `vmap` has the axis for itself
+        results = loop(*(reshard(array, NamedSharding(mesh, whole)) for array in arrays))
+        return [reshard(result, NamedSharding(mesh, own)) for result in results]
+    specs = tuple(own if is_mapped else whole for is_mapped in mapped)
     pairs = zip(arrays, specs, strict=True)
     placed = [reshard(array, NamedSharding(mesh, spec)) for array, spec in pairs]
-    results: list[Any] = jax.shard_map(loop, mesh=mesh, in_specs=specs, out_specs=own)(*placed)
-    return results
+    parts: Any = jax.shard_map(loop, mesh=mesh, in_specs=specs, out_specs=own)
+    return list(parts(*placed))
 
 
 batching.primitive_batchers[primitive] = _rule
