@@ -117,6 +117,12 @@ class Op(Generic[F]):
 
         ``gru_layer.keep_only_with(b_ih="low_memory")``: elsewhere the rule may be given None.
         """
+        takes = {s.name for s in self.signature.inputs}.intersection(self.gradient_names)
+        flags = {s.name for s in self.signature.attributes if s.type is bool}
+        for name, flag in inputs.items():
+            if name not in takes or flag not in flags:
+                text = f"`{name}` must be an input that the gradient rule takes, and `{flag}` a"
+                raise ArgumentError(message(self.name, f"{text} boolean attribute."))
         self.kept_with.update(inputs)
         self._begin_anew()
 

@@ -129,6 +129,23 @@ def test_rule_cannot_take_an_argument_for_what_is_needed(header: Path) -> None:
         greedy.gradient(lambda d_out, needs: d_out * needs)
 
 
+@pytest.mark.parametrize("kept", [{"y": "keep"}, {"x": "scale"}, {"x": "other"}, {"z": "keep"}])
+def test_what_is_kept_with_a_flag_is_an_input_that_the_rule_takes(
+    header: Path, kept: dict[str, str]
+) -> None:
+    @op(kernel=str(header))
+    def some(
+        x: Float[Array, "n"], y: Float[Array, "n"], *, keep: bool = True, scale: float = 1.0
+    ) -> Float[Array, "n"]:
+        return x * y
+
+    some.gradient(lambda x, d_out, keep: (d_out * x if keep else d_out, d_out))
+    (name, flag), *_ = kept.items()
+    text = f"some: `{name}` must be an input that the gradient rule takes, and `{flag}` a boolean"
+    with pytest.raises(TypeError, match=text):
+        some.keep_only_with(**kept)
+
+
 DECLARED = """
 from nativeops.declare import Array, Float, op
 MODES = frozenset({"a", "b", "c"})
