@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from nativeops import pairwise_l1, pairwise_lp
+from nativeops import pairwise_l1, pairwise_lp, rnn_layer
 from nativeops.errors import GradientError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 
@@ -237,3 +237,17 @@ def test_attributes_whose_texts_are_rounded_are_told_apart():
     pairwise_lp(x, y, p=np.array(1.000000001))
     found = pairwise_lp(x, y, p=np.array(1.0))
     np.testing.assert_array_equal(found, pairwise_lp(x, y, p=1.0))
+
+
+def test_graphs_of_tensorflow_1_differentiate_optional_inputs_of_unknown_sizes():
+    x, w_ih, w_hh = (random(*shape) for shape in ((5, 3, 4), (2, 4), (2, 2)))
+    with tf.GradientTape() as tape:
+        tape.watch(h_0 := random(3, 2))
+        loss = tf.reduce_sum(rnn_layer(x, w_ih, w_hh, h_0=h_0).output)
+    expected = tape.gradient(loss, h_0)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        given = tf.compat.v1.placeholder(tf.float64, [None, None])
+        arrays = [tf.constant(one.numpy()) for one in (x, w_ih, w_hh)]
+        loss = tf.reduce_sum(rnn_layer(*arrays, h_0=given).output)
+        found = session.run(tf.gradients(loss, given), {given: h_0.numpy()})
+    assert_all_close(found, [expected.numpy()])

@@ -29,4 +29,6 @@ def summed_if_there(gradient: Any, like: Any) -> Any:
     """The same for an optional input: a graph may see only when it runs that there is none."""
     if isinstance(like, tf.TensorShape):
         return summed(gradient, like)
-    return tf.cond(tf.size(like) == 0, lambda: tf.zeros_like(like), lambda: summed(gradient, like))
+    # In a graph of TensorFlow 1, `==` would ask whether two tensors are the same object.
+    gone = tf.equal(tf.size(like), 0)
+    return tf.cond(gone, lambda: tf.zeros_like(like), lambda: summed(gradient, like))
