@@ -14,7 +14,7 @@ import jax.extend.core
 import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir
 
-from nativeops.errors import GradientError
+from nativeops.errors import GradientError, message
 from nativeops.frameworks.absent import without_absent
 from nativeops.frameworks.jax_call import Call
 from nativeops.frameworks.jax_primitive import primitive
@@ -125,11 +125,17 @@ def _fit(op: str, gradient: Any, target: Any) -> Any:
     return gradient
 
 
+def _refuse_transpose(*_: Any, call: Call) -> Any:
+    text = "cannot be transposed: that is for functions which JAX knows to be linear."
+    raise GradientError(message(call.op.name, text, hint="use `jax.vjp` or `jax.grad`."))
+
+
 def _refuse(*_: Any, rule: Linear, **__: Any) -> Any:
     raise GradientError(rule.call.op.no_forward_mode)
 
 
 ad.primitive_jvps[primitive] = _jvp
+ad.primitive_transposes[primitive] = _refuse_transpose
 ad.primitive_transposes[linear] = _transpose
 linear.def_abstract_eval(
     lambda *_, rule: [rule.types[s.name].to_tangent_aval() for s in rule.shown]

@@ -235,6 +235,20 @@ def test_forward_derivatives_say_that_there_are_none(forward):
         forward(lambda x: pairwise_l1(x, Y))
 
 
+def test_transposes_say_that_there_are_none():
+    @jax.custom_jvp
+    def slope(x):
+        return pairwise_l1(x, Y)
+
+    slope.defjvp(lambda primals, tangents: (slope(*primals), pairwise_l1(*tangents, Y)))
+    for transposed in (
+        lambda: jax.linear_transpose(lambda x: pairwise_l1(x, Y), X)(random(5, 6)),
+        lambda: jax.grad(lambda x: slope(x).sum())(X),
+    ):
+        with pytest.raises(GradientError, match="pairwise_l1: cannot be transposed"):
+            transposed()
+
+
 def test_what_flows_back_and_what_is_kept_may_be_numpys():
     x, y, d_out = random(5, 7), random(6, 7), random(5, 6)
     expected = jax.vjp(pairwise_l1, x, y)[1](d_out)
