@@ -40,10 +40,10 @@ def kept_with(op: Op[Any], saved: Sequence[str]) -> list[tuple[int, int]]:
 
 def without_unread(
     saved: tuple[Any, ...], values: Sequence[Any], places: Sequence[tuple[int, int]]
-) -> list[Any]:
+) -> tuple[Any, ...]:
     """What is kept, with None in place of what the rule does not read with these attributes."""
     kept = list(saved)
     for place, attribute in places:
         if not values[attribute]:
             kept[place] = None
-    return kept
+    return tuple(kept)
