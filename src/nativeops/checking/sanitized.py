@@ -66,7 +66,9 @@ def race_steps(op: Op[Any], log: Log) -> Steps:
         if said and not problem:
             bug = "wrong where a block has many threads"
             problem = found(op.name, bug, f"{said} ({case})", default)
-        if problem := problem or race_over_inputs(case, log):
+        if not problem and case.group:  # the large ones take long, and these have as many threads
+            problem = race_over_inputs(case, log)
+        if problem:
             yield problem
             return
 
