@@ -74,14 +74,15 @@ def explain(
 
 
 def unfit(op: Op[Any], arrays: Sequence[tuple[str, tuple[int, ...]]], values: Sequence[Any]) -> str:
-    """Why arrays of these dtypes and shapes do not fit; the core asks while a graph runs."""
+    """Why the core refuses arrays of these dtypes and shapes; it asks while a graph runs."""
     described = [
         spec.given(dtype, shape)
         for spec, (dtype, shape) in zip(op.signature.inputs, arrays, strict=True)
     ]
     names = [spec.name for spec in op.signature.attributes]
     try:
-        op.check(described, ["cpu"] * len(arrays), dict(zip(names, values, strict=True)))
+        attributes = dict(zip(names, values, strict=True))
+        check_results(op, op.check(described, ["cpu"] * len(arrays), attributes))
     except NativeOpsError as error:
         return str(error)
     return ""

@@ -11,7 +11,7 @@ import pytest
 
 import nativeops
 from nativeops import pairwise_l1, pairwise_lp
-from nativeops.errors import DeviceError, DtypeError, ShapeError
+from nativeops.errors import AllocationError, DeviceError, DtypeError, ShapeError
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_NUM_INTRAOP_THREADS="2", TF_NUM_INTEROP_THREADS="2")
 tf = pytest.importorskip("tensorflow")
@@ -84,6 +84,15 @@ def test_mistake_that_only_a_run_shows_has_the_same_text(y_shape):
         function(tf.zeros((5, 7)), tf.zeros(y_shape))
     assert str(ours.value) in str(error.value)
     assert_close(function(random(5, 7), random(6, 7)), composed_l1(random(5, 7), random(6, 7)))
+
+
+def test_result_that_no_machine_can_hold_has_the_same_text_in_a_run():
+    with pytest.raises(AllocationError) as ours:
+        pairwise_l1(*[np.zeros((1 << 33, 0), np.float32)] * 2)
+    function = tf.function(pairwise_l1, input_signature=[tf.TensorSpec(None)] * 2)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        function(*[tf.zeros((1 << 33, 0))] * 2)
+    assert str(ours.value) in str(error.value)
 
 
 def test_autograph_keeps_the_class_of_an_error_and_converts_none_of_our_code():
