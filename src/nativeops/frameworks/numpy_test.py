@@ -223,6 +223,12 @@ def test_given_array_that_is_read_only_is_refused() -> None:
         pairwise_l1(X, Y, out=out)
 
 
+def test_empty_out_has_no_elements_that_could_share_memory():
+    out = np.zeros((0, 5))
+    assert out.strides == (0, 0)
+    assert pairwise_l1(np.zeros((0, 3)), np.zeros((5, 3)), out=out) is out
+
+
 def test_given_array_whose_elements_share_memory_is_refused() -> None:
     out = np.lib.stride_tricks.as_strided(np.empty(4), (5, 4), (0, 8))
     with pytest.raises(ArgumentError, match="`out` has elements that share memory"):

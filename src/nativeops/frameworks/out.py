@@ -22,7 +22,8 @@ def check_out(
 
 def check_apart(op: Op[Any], word: str, shape: Sequence[int], strides: Sequence[int]) -> None:
     """No two elements of the array share memory."""
-    if any(step == 0 and size > 1 for size, step in zip(shape, strides, strict=True)):
+    repeats = any(step == 0 and size > 1 for size, step in zip(shape, strides, strict=True))
+    if repeats and 0 not in shape:
         raise ArgumentError(message(op.name, f"`{word}` has elements that share memory."))
 
 
