@@ -116,11 +116,13 @@ class Handle:
         """Let `find` find a call; but not one with a zero, whose sign it would not see."""
         if not kwargs:
             self.direct = self.n_inputs, call.compiled
+        key = (*kwargs.items(), *map(type, kwargs.values()))
         try:
-            if not any(not isinstance(v, int) and v == 0 for v in kwargs.values()):
-                self.known[(*kwargs.items(), *map(type, kwargs.values()))] = call
+            hash(key)  # an array has none; to compare it would be a step of what is traced
         except TypeError:
-            pass
+            return
+        if not any(not isinstance(v, int) and v == 0 for v in kwargs.values()):
+            self.known[key] = call
 
 
 def device_of(array: Any) -> str:

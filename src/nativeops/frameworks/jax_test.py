@@ -74,6 +74,10 @@ def test_arrays_are_no_attributes_while_they_are_traced():
     assert_close(pairwise_lp(x, y, p=jnp.float32(3)), pairwise_lp(x, y, p=3.0))
     with pytest.raises(DtypeError, match="`p` must be float, but is"):
         jax.jit(lambda p: pairwise_lp(x, y, p=p))(3.0)
+    # One that is known is a number, and no step of the program reads it.
+    known = jnp.float32(3)
+    program = jax.make_jaxpr(lambda x: pairwise_lp(x, y, p=known))(x)
+    assert [str(step.primitive) for step in program.eqns] == ["nativeops"]
 
 
 def test_results_that_nobody_wants_are_not_made():
