@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.errors import ArgumentError
+from nativeops.errors import ArgumentError, ShapeError, message
 from nativeops.frameworks import DLPACK, framework_of, load
 from nativeops.signature import ArraySpec, Signature
 
@@ -87,6 +87,8 @@ def as_arrays(
 
     def replaced(spec: ArraySpec, value: Any) -> Any:
         if is_list_of_integers(spec, value):
+            if spec.optional and not len(value):
+                check_empty(signature.op, spec, [p for p in inputs if p[0] is not spec])
             return make(value, dtypes.get(spec.kind, spec.dtypes[0]), model)
         return value
 
@@ -96,3 +98,15 @@ def as_arrays(
         if spec.name in named:
             named[spec.name] = replaced(spec, named[spec.name])
     return tuple(positional), named
+
+
+def check_empty(op: str, spec: ArraySpec, others: Sequence[tuple[ArraySpec, Any]]) -> None:
+    """Refuse an empty list where it should have entries: an array of it would count as absent."""
+    for other, array in others:
+        framework = framework_of(type(array))
+        shape = load(framework).describe(array)[1] if framework not in (None, DLPACK) else ()
+        for axis, size in zip(reversed(other.axes), reversed(shape), strict=False):
+            if size and axis.name and axis.name == spec.axes[-1].name:
+                text = f"axis `{axis}` is {size} in `{other.name}` but 0 in `{spec.name}`."
+                way = f"leave `{spec.name}` away, or give it the size {size}."
+                raise ShapeError(message(op, text, hint=way))

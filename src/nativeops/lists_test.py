@@ -129,3 +129,13 @@ def test_lists_where_tensorflow_compiles() -> None:
     tf = pytest.importorskip("tensorflow")
     program = tf.function(lambda scores: forced_align(scores, TARGETS, FRAMES, LENGTHS))
     check(program(tf.constant(SCORES)), "tensorflow")
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_an_empty_list_is_not_taken_for_none(name: str) -> None:
+    """An empty array stands for an input that is left away: all frames would count."""
+    scores, text = place(name, SCORES), "axis `b` is 2 in `log_probs` but 0 in `input_lengths`"
+    with pytest.raises(ShapeError, match=text):
+        forced_align(scores, TARGETS, [])
+    nobody = forced_align(place(name, SCORES[:, :0]), place(name, np.zeros((0, 2), np.int32)), [])
+    assert arrays_of(name, "cpu").values(nobody[0]).size == 0

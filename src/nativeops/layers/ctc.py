@@ -9,7 +9,7 @@ import numpy as np
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
 from nativeops.layers._arrays import cast, integers, known, like, mean, namespace, total
-from nativeops.lists import is_list_of_integers
+from nativeops.lists import check_empty, is_list_of_integers
 from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
 
@@ -72,8 +72,8 @@ def ctc_loss(
         targets = like(logits, targets, "int32")
     if getattr(targets, "ndim", 0) == 1:  # TensorFlow may not know it: then it must be 2
         targets = _padded(logits, targets, target_lengths)
-    frames = integers("ctc_loss", "input_lengths", input_lengths, logits)
-    labels = integers("ctc_loss", "target_lengths", target_lengths, logits)
+    frames = _lengths("ctc_loss", "input_lengths", input_lengths, logits)
+    labels = _lengths("ctc_loss", "target_lengths", target_lengths, logits)
     loss: Array = ctc_losses(
         logits, targets, frames, labels,
         blank=blank, normalized=normalized, label_loop=label_loop, zero_infinity=zero_infinity,
@@ -114,12 +114,19 @@ def ctc_greedy_decode(
     >>> nativeops.ctc_greedy_decode(ways).labels
     array([[ 1,  1,  2, -1, -1]], dtype=int32)
     """
-    frames = integers("ctc_greedy_decode", "input_lengths", input_lengths, logits)
+    frames = _lengths("ctc_greedy_decode", "input_lengths", input_lengths, logits)
     return ctc_best_path(logits, frames, blank=blank, label_loop=label_loop)
 
 
 for _function in (ctc_loss, ctc_greedy_decode):
     vars(_function)["autograph_info__"] = True  # TensorFlow's AutoGraph leaves them as they are
+
+
+def _lengths(op: str, name: str, values: Any, logits: Any) -> Any:
+    specs = {spec.name: spec for spec in ctc_losses.signature.inputs}
+    if isinstance(values, (list, tuple)) and not values:
+        check_empty(op, specs[name], [(specs["logits"], logits)])
+    return integers(op, name, values, logits)
 
 
 def _reduced(loss: Any, labels: Any, targets: Any, averaged: bool) -> Any:

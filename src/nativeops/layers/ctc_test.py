@@ -349,11 +349,13 @@ def test_targets_may_be_a_list(framework: str) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_single_length_for_all_is_refused_alike(framework: str) -> None:
+def test_one_length_or_none_in_place_of_a_batch_is_refused_alike(framework: str) -> None:
     pytest.importorskip(framework)
     x = arrays_of(framework, "cpu").place(LOGITS, "float32").array
     with pytest.raises(ShapeError, match=r"`input_lengths` must have 1 axis \[b\], but has 0 axes"):
         ctc_loss(x, [[1], [2], [3]], 12)
+    with pytest.raises(ShapeError, match="axis `b` is 3 in `logits` but 0 in `target_lengths`"):
+        ctc_loss(x, [[1], [2], [3]], None, [])
 
 
 def test_tensorflow_compiles_targets_of_unknown_rank() -> None:
