@@ -13,7 +13,12 @@ import jax.ffi
 
 from nativeops.call import Op, check_frameworks, given
 from nativeops.errors import BuildError, NativeOpsError, message, refused
-from nativeops.frameworks import jax_gradient, jax_large, jax_vmap  # noqa: F401  they have rules
+from nativeops.frameworks import (  # noqa: F401  those of JAX have rules
+    framework_of,
+    jax_gradient,
+    jax_large,
+    jax_vmap,
+)
 from nativeops.frameworks.jax_call import Call, Handle, device_of
 from nativeops.frameworks.jax_primitive import TARGET, compute
 from nativeops.library import extension
@@ -62,6 +67,7 @@ def call(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         args, way = arrange(handle, args, kwargs)
     for array in args:
         if type(array) is not _Array:
+            args = [_held(one) for one in args]
             check_frameworks(op, args)
             return compute(way, args)  # something is traced: it must see the op itself
     try:
@@ -70,6 +76,12 @@ def call(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return way.compiled(*args)
     except Exception as error:
         raise _explain(way, args, error) from None
+
+
+def _held(value: Any) -> Any:
+    """The array in what JAX itself takes for one, such as a variable of Flax or Keras."""
+    holds = framework_of(type(value)) is None and hasattr(value, "__jax_array__")
+    return value.__jax_array__() if holds else value
 
 
 def connect(op: Op[Any]) -> Handle:

@@ -80,6 +80,24 @@ def test_arrays_are_no_attributes_while_they_are_traced():
     assert [str(step.primitive) for step in program.eqns] == ["nativeops"]
 
 
+def test_variables_of_other_libraries_are_the_arrays_they_hold():
+    class Variable:
+        def __init__(self, value):
+            self.value, self.dtype = value, value.dtype
+
+        def __jax_array__(self):
+            return self.value
+
+    x, y = random(5, 7), random(6, 7)
+    assert_close(pairwise_l1(x, Variable(y)), composed_l1(x, y))
+    assert_close(pairwise_l1(y=Variable(y), x=x), composed_l1(x, y))
+    assert_close(pairwise_l1(Variable(x), y), composed_l1(x, y))
+    slope = jax.jit(jax.grad(lambda y: pairwise_l1(x, Variable(y)).sum()))
+    assert_close(slope(y), jax.grad(lambda y: composed_l1(x, y).sum())(y))
+    with pytest.raises(ShapeError, match="axis `d` is 7 in `x` but 3 in `y`"):
+        pairwise_l1(x, Variable(random(6, 3)))
+
+
 def test_results_that_nobody_wants_are_not_made():
     x, y, d_out = random(5, 7), random(6, 7), random(5, 6)
     both = pairwise_l1_grad(x, y, d_out)
