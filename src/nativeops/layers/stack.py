@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple
 
+import numpy as np
+
 from nativeops.declare import Array
 from nativeops.layers._arrays import join, stacked, swap_first
 from nativeops.layers._checks import check, check_dropout, checked, own_weights
@@ -282,4 +284,10 @@ def run(
             for final, state in zip(finals, after, strict=False):  # what is kept comes last
                 final.append(state)
         x = join(outputs, -1)
-    return x, [stacked(final) for final in finals]
+    return x, [_finals(states) for states in finals]
+
+
+def _finals(states: list[Any]) -> Any:
+    """The final states of all layers; of one in NumPy a view, where a copy takes 2 us."""
+    is_one = len(states) == 1 and isinstance(states[0], np.ndarray)
+    return states[0][None] if is_one else stacked(states)
