@@ -317,7 +317,7 @@ class Signature:
                 text = f"`{output.name}` would have {rank} axes; at most {MAX_RANK} are possible."
                 raise ShapeError(message(self.op, text, given))
             for axis in output.axes:
-                if axis.name is None and axis.evaluate(sizes) < 0:
+                if axis.name is None and _is_negative(axis.evaluate(sizes)):
                     text = f"axis `{axis}` of the result would be {axis.evaluate(sizes)}."
                     known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(axis.names()))
                     raise ShapeError(message(self.op, text, given, f"it follows from {known}."))
@@ -353,6 +353,14 @@ class Signature:
         if len(own) == 2 and spec.axes[1].name == axis and own[0] == wanted:
             hint = f"`{name}` fits when transposed: did you mean `{name}.swapaxes(-1, -2)`?"
         raise ShapeError(message(self.op, text, given, hint))
+
+
+def _is_negative(size: Any) -> bool:
+    """Whether there can be no such size; a symbolic one of which JAX cannot tell may be right."""
+    try:
+        return bool(size < 0)
+    except Exception:
+        return False
 
 
 def _either(words: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from nativeops import pairwise_l1, pairwise_lp
+from nativeops import chunk, pairwise_l1, pairwise_lp
 from nativeops.errors import ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 from nativeops.testing.arrays_jax import random
@@ -145,6 +145,18 @@ def exported(function, *shapes):
 def test_saved_programs_take_any_sizes(function, x, y, shapes):
     saved = export.deserialize(exported(function, *shapes))
     assert_close(saved.call(x, y), function(x, y))
+
+
+def test_saved_programs_have_sizes_of_which_nobody_can_say_that_they_are_not_negative():
+    def cut(x):
+        return chunk(x, chunk_size=2, chunk_step=1).chunks
+
+    shape = export.symbolic_shape("t, b, d", constraints=["t >= 4"])  # the result has b*t - b
+    checks = [export.DisabledSafetyCheck.custom_call("nativeops")]
+    aval = jax.ShapeDtypeStruct(shape, jnp.float32)
+    saved = export.export(jax.jit(cut), disabled_checks=checks)(aval)
+    x = random(6, 5, 7)
+    assert_close(saved.call(x), cut(x))
 
 
 def test_saved_programs_are_checked_when_they_are_made():
