@@ -80,7 +80,9 @@ def framework_of(array_type: type) -> str | None:
             found = name
             break
     else:
-        if hasattr(array_type, "__dlpack__") and hasattr(array_type, "__dlpack_device__"):
+        if hasattr(array_type, "__jax_array__"):  # variables of Flax, of Keras with JAX
+            found = "jax"
+        elif hasattr(array_type, "__dlpack__") and hasattr(array_type, "__dlpack_device__"):
             found = DLPACK
     _BY_TYPE[array_type] = found
     return found

@@ -13,12 +13,7 @@ import jax.ffi
 
 from nativeops.call import Op, check_frameworks, given
 from nativeops.errors import BuildError, NativeOpsError, message, refused
-from nativeops.frameworks import (  # noqa: F401  those of JAX have rules
-    framework_of,
-    jax_gradient,
-    jax_large,
-    jax_vmap,
-)
+from nativeops.frameworks import jax_gradient, jax_large, jax_vmap  # noqa: F401  they have rules
 from nativeops.frameworks.jax_call import Call, Handle, device_of
 from nativeops.frameworks.jax_primitive import TARGET, compute
 from nativeops.library import extension
@@ -80,7 +75,7 @@ def call(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 def _held(value: Any) -> Any:
     """The array in what JAX itself takes for one, such as a variable of Flax or Keras."""
-    holds = framework_of(type(value)) is None and hasattr(value, "__jax_array__")
+    holds = hasattr(value, "__jax_array__") and not isinstance(value, jax.Array)
     return value.__jax_array__() if holds else value
 
 

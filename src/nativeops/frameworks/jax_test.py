@@ -92,6 +92,7 @@ def test_variables_of_other_libraries_are_the_arrays_they_hold():
     assert_close(pairwise_l1(x, Variable(y)), composed_l1(x, y))
     assert_close(pairwise_l1(y=Variable(y), x=x), composed_l1(x, y))
     assert_close(pairwise_l1(Variable(x), y), composed_l1(x, y))
+    assert_close(pairwise_l1(Variable(x), Variable(y)), composed_l1(x, y))
     slope = jax.jit(jax.grad(lambda y: pairwise_l1(x, Variable(y)).sum()))
     assert_close(slope(y), jax.grad(lambda y: composed_l1(x, y).sum())(y))
     with pytest.raises(ShapeError, match="axis `d` is 7 in `x` but 3 in `y`"):
