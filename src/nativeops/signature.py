@@ -113,7 +113,8 @@ class AttributeSpec:
         except (TypeError, ValueError, OverflowError):
             text = f"`{self.name}` must be {self.type.__name__}, but is {value!r}."
             hint = "an attribute is a constant of a program: give it as a Python number."
-            is_open = value is None or hasattr(value, "shape") or "DimExpr" in type(value).__name__
+            unknown = self.type is int and value is None  # a size in a graph of TensorFlow
+            is_open = unknown or hasattr(value, "shape") or "DimExpr" in type(value).__name__
             raise DtypeError(message(op, text, hint=hint if is_open else None)) from None
         if not self.low <= converted <= self.high:
             words = self.bounds or "a number"
