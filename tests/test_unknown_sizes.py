@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import nativeops.ops  # noqa: F401  declares the built-in ops
+import nativeops.ops  # declares the built-in ops
 from nativeops.call import Op
+from nativeops.errors import DtypeError
 from nativeops.frameworks import framework_of
 from nativeops.registry import ops
 from nativeops.testing import Case, cases
@@ -74,9 +75,7 @@ def test_tapes_inside_such_functions_give_the_same_gradients(op: Op[Any]) -> Non
             loss = tf.add_n([tf.reduce_sum(tf.sin(tf.cast(o, tf.float64))) for o in outputs])
         return [0 if g is None else g for g in tape.gradient(loss, leaves)]
 
-    for found, expected in zip(
-        of_any_rank(gradients)(*arrays), gradients(*arrays), strict=True
-    ):
+    for found, expected in zip(of_any_rank(gradients)(*arrays), gradients(*arrays), strict=True):
         np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
 
 
@@ -128,3 +127,28 @@ def test_jax_programs_with_symbolic_sizes_take_any(op: Op[Any]) -> None:
         found, expected = saved.call(arrays), program(arrays)
         for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
             np.testing.assert_allclose(one, other, 1e-5, 1e-5)
+
+
+HINT = "hint: an attribute is a constant of a program: give it as a Python number."
+
+
+def test_a_size_that_a_graph_does_not_know_is_no_attribute() -> None:
+    tf = pytest.importorskip("tensorflow")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2, 3])])
+    def cut(x: Any) -> Any:
+        return nativeops.chunk(x, chunk_size=x.shape[0], chunk_step=1).chunks
+
+    with pytest.raises(DtypeError, match=rf"`chunk_size` must be int, but is None\.\s*{HINT}"):
+        cut(np.zeros((5, 2, 3), np.float32))
+
+
+def test_a_symbolic_size_is_no_attribute() -> None:
+    jax = pytest.importorskip("jax")
+
+    def cut(x: Any) -> Any:
+        return nativeops.chunk(x, chunk_size=x.shape[0], chunk_step=1).chunks
+
+    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("t, b, d"), np.float32)
+    with pytest.raises(DtypeError, match=rf"`chunk_size` must be int, but is t\.\s*{HINT}"):
+        jax.export.export(jax.jit(cut))(shape)
