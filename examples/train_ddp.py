@@ -70,7 +70,7 @@ def main() -> None:
     if given.save and distributed.get_rank() == 0:
         torch.save(training.model.module.state_dict(), given.save)
     distributed.destroy_process_group()
-    # A thread of gloo may still hold the last loss, and aborts a process whose Python ends meanwhile
+    # A thread of gloo may still hold the last loss, and aborts a process whose Python ends then
     # (PyTorch issue 190489): DDP keeps these threads, so that nobody can wait for them.
     os._exit(0)
 
