@@ -54,13 +54,12 @@ def test_tensorflow_functions_take_any_sizes(op: Op[Any], unknown: Any) -> None:
     case._run()
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [op for op in OPS if op.gradient_rule], ids=lambda op: op.name)
 def test_tapes_inside_such_functions_give_the_same_gradients(op: Op[Any]) -> None:
     tf = pytest.importorskip("tensorflow")
     case = plain(op)
     floats = [spec.name for spec in case.inputs if spec.kind in FLOATS]
-    if op.gradient_rule is None or not floats:
-        return
+    assert floats
     names = [name for name, value in case.given.items() if framework_of(type(value))]
     fixed = {name: value for name, value in case.given.items() if name not in names}
     arrays = [case.given[name] for name in names]

@@ -117,7 +117,9 @@ def by_rule(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
     gradients = apply_rule(case, outputs, d_outputs, wanted(case))
     floats = [spec for spec in signature.inputs if spec.kind in FLOATS]
     return {
-        spec.name: np.zeros_like(case.values[spec.name]) if gradient is None else gradient
+        spec.name: np.asarray(
+            np.zeros_like(case.values[spec.name]) if gradient is None else gradient
+        )
         for spec, gradient in zip(floats, gradients, strict=True)
         if spec in case.inputs
     }
