@@ -84,8 +84,15 @@ time.sleep(600)
 
 
 def test_a_compiler_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "TIME_LIMIT", 1.0)
-    program = "import subprocess; print(1, flush=True); subprocess.run(['sleep', '4']); print(2)"
+    monkeypatch.setattr(job, "TIME_LIMIT", 3.0)
+    program = """
+import subprocess, time
+print(1, flush=True)
+time.sleep(0.5)
+subprocess.run(["sleep", "4"])
+time.sleep(0.5)  # silent, and no compiler any more, for less than the limit
+print(2)
+"""
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -178,8 +178,11 @@ def lines_of(process: "subprocess.Popen[str]") -> Iterator[str]:
 
 
 def _stop_if_silent(process: "subprocess.Popen[str]", said: threading.Event) -> None:
-    while not said.wait(TIME_LIMIT):
-        if not _has_children(process.pid):
+    begin = time.monotonic()
+    while not said.wait(TIME_LIMIT / 100):
+        if _has_children(process.pid):
+            begin = time.monotonic()
+        elif time.monotonic() > begin + TIME_LIMIT:
             process.send_signal(signal.SIGALRM)
             break
 
