@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -94,19 +93,13 @@ int32_t num_threads() {
 // The tasks of a kernel on PyTorch's own threads. These wait for their next work by spinning, for
 // milliseconds: a second pool would have to share the CPUs with them, at half its speed.
 void parallel(int64_t n, void (*body)(void*, int64_t), void* context) {
-  struct Job {
-    int64_t n;
-    void (*body)(void*, int64_t);
-    void* context;
-    std::atomic<int64_t> next{0};
-  } job{n, body, context};
+  const int32_t threads = num_threads();
+  cpu::Job job(n, threads, body, context);
   const auto work = [](int64_t, int64_t, void* pointer) {
     const cpu::ExactSmallNumbers exact;
-    Job& job = *static_cast<Job*>(pointer);
-    for (int64_t i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.n;)
-      job.body(job.context, i);
+    static_cast<cpu::Job*>(pointer)->work();
   };
-  check(shims.parallel_for(0, std::min<int64_t>(n, num_threads()), 1, work, &job));
+  check(shims.parallel_for(0, std::min<int64_t>(n, threads), 1, work, &job));
 }
 
 // Workspaces are tensors of bytes, from PyTorch's allocators: its profiler and its limits know

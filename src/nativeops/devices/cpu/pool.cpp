@@ -26,17 +26,6 @@ constexpr int kFew = 15;  // workers that are kept off the CPU of their caller
 
 thread_local bool inside = false;  // this thread is running tasks of the pool
 
-struct Job {
-  int64_t n;
-  void (*body)(void*, int64_t);
-  void* context;
-  std::atomic<int64_t> next{0};
-
-  void work() {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(context, i);
-  }
-};
-
 class Pool {
  public:
   explicit Pool(int32_t threads) : wanted_(threads) {
@@ -215,7 +204,7 @@ void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context) 
     delete pool;
     pool = new Pool(threads);
   }
-  Job job{n, body, context};
+  Job job(n, threads, body, context);
   inside = true;
   pool->run(job);
   inside = false;

@@ -50,24 +50,29 @@ struct Team {
   }
 
  private:
-  // In 16 interleaved parts, which vectorise and fix the order for every instruction set. The
-  // values are put into a row first: a loop over f alone becomes vectors for each stride of a view.
+  // In 64 interleaved parts, which fill several vectors and fix the order for every instruction set.
+  // The values are put into a row first: a loop over f alone becomes vectors for each stride of a
+  // view. The row is filled up with `init`, which changes nothing.
   template <class V, class F, class Fold>
   [[gnu::flatten]] static V reduce(int64_t lo, int64_t hi, V init, F f, Fold fold) {
-    constexpr int kParts = 16, kRow = 256;
+    constexpr int kParts = 64, kFew = 16, kRow = 256;
     alignas(64) V part[kParts], row[kRow];
     for (V& p : part) p = init;
     for (; lo < hi; lo += kRow) {
-      const int count = static_cast<int>(min2<int64_t>(kRow, hi - lo)), rest = count % kParts;
+      const int count = static_cast<int>(min2<int64_t>(kRow, hi - lo));
+      const int whole = (count + kFew - 1) / kFew * kFew;
       for (int i = 0; i < count; ++i) row[i] = static_cast<V>(f(lo + i));
-      for (int i = 0; i < count - rest; i += kParts) {
+      for (int i = count; i < whole; ++i) row[i] = init;
+      int i = 0;
+      for (; i + kParts <= whole; i += kParts) {
         for (int p = 0; p < kParts; ++p) part[p] = fold(part[p], row[i + p]);
       }
-      for (int p = 0; p < rest; ++p) part[p] = fold(part[p], row[count - rest + p]);
+      for (; i < whole; i += kFew) {
+        for (int p = 0; p < kFew; ++p) part[p] = fold(part[p], row[i + p]);
+      }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int step = kParts / 2; step > 0; step /= 2) {
-#pragma GCC unroll 8
       for (int p = 0; p < step; ++p) part[p] = fold(part[p], part[p + step]);
     }
     return part[0];
