@@ -183,14 +183,13 @@ def reason_to_skip(rival: Rival, size: Size, predicted: float) -> str:
 def _checked(
     rival: Rival, arrays: Sequence[Any], expected: Sequence[Known], tolerance: float
 ) -> Runner:
-    """Run a rival once, compare what it gives, and find out roughly how long it takes."""
+    """Run a rival, compare what it gives, and find out roughly how long it takes.
+
+    That is seen from a second call: the first one may compile an op.
+    """
     call = rival.prepare(*arrays)
-    started = time.perf_counter()
-    result = call()
-    first = time.perf_counter() - started
-    check_result(result, expected, tolerance)
-    del result
-    return Runner(rival, call, first if first > 1.0 else Timer(call).timeit(1))
+    check_result(call(), expected, tolerance)
+    return Runner(rival, call, Timer(call).timeit(1))
 
 
 def _one_line(problem: Exception) -> str:

@@ -28,12 +28,13 @@ thread_local bool inside = false;  // this thread is running tasks of the pool
 
 class Pool {
  public:
-  explicit Pool(int32_t threads) : wanted_(threads) {
+  explicit Pool(int32_t threads) : wanted_(threads), on_(threads) {
     workers_.reserve(threads);
+    for (auto& on : on_) on = kNowhere;
     if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
     try {
       for (int32_t i = 1; i < threads; ++i)
-        workers_.push_back({std::thread([this] { serve(); }), allowed_});
+        workers_.push_back({std::thread([this, i] { serve(on_[i]); }), allowed_});
     } catch (const std::system_error&) {
       // The system gives no more threads: those there are do the work.
     }
@@ -57,10 +58,10 @@ class Pool {
       job_ = &job;
       generation_.fetch_add(1, std::memory_order_release);
     }
-    if (sleepers_.load() > 0) {
-      keep_off(sched_getcpu());
-      wake_.notify_all();
-    }
+    const int cpu = sched_getcpu();
+    const bool asleep = sleepers_.load() > 0;
+    if (asleep || is_shared(cpu)) keep_off(cpu);
+    if (asleep) wake_.notify_all();
     job.work();
     {
       // No worker may enter the job from here on; those inside finish their last task.
@@ -71,6 +72,14 @@ class Pool {
   }
 
  private:
+  // Whether a worker is where the caller is: the system has moved one of them, and leaves a worker
+  // that spins waiting behind its caller for milliseconds.
+  bool is_shared(int cpu) const {
+    return std::any_of(on_.begin(), on_.end(), [&](const auto& on) {
+      return on.load(std::memory_order_relaxed) == cpu;
+    });
+  }
+
   // Workers sleep where the caller is not. In a virtual machine Linux takes a CPU that is idle for
   // one that the host has taken away, and would wake them on the CPU of the caller, where they wait
   // for milliseconds. If somebody else has said where they run, that holds. Of many workers one
@@ -90,12 +99,12 @@ class Pool {
     }
   }
 
-  void serve() {
+  void serve(std::atomic<int>& on) {
     const ExactSmallNumbers exact;
     inside = true;
     uint64_t seen = 0;
     for (;;) {
-      wait_for_news(seen);
+      wait_for_news(seen, on);
       Job* job = nullptr;
       {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -110,9 +119,11 @@ class Pool {
     }
   }
 
-  void wait_for_news(uint64_t seen) {
+  void wait_for_news(uint64_t seen, std::atomic<int>& on) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (generation_.load(std::memory_order_acquire) == seen) {
+      if (const int cpu = sched_getcpu(); cpu != on.load(std::memory_order_relaxed))
+        on.store(cpu, std::memory_order_relaxed);
       if (std::chrono::steady_clock::now() > end) {
         std::unique_lock<std::mutex> lock(mutex_);
         sleepers_.fetch_add(1);
@@ -124,6 +135,8 @@ class Pool {
     }
   }
 
+  static constexpr int kNowhere = -1;
+
   const int32_t wanted_;
   struct Worker {
     std::thread thread;
@@ -132,8 +145,9 @@ class Pool {
   std::vector<Worker> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  cpu_set_t allowed_;  // CPUs of the thread that made the pool
-  int avoided_ = -1;
+  std::vector<std::atomic<int>> on_;  // the CPU where each worker was last
+  cpu_set_t allowed_;                 // CPUs of the thread that made the pool
+  int avoided_ = kNowhere;
   Job* job_ = nullptr;
   bool stop_ = false;
   std::atomic<uint64_t> generation_{0};
