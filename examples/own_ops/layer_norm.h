@@ -14,10 +14,10 @@ struct Spread {
 template <class T, class A>
 KERNEL Spread<A> spread(Team team, In<T, 1> x, A eps) {
   const int64_t n = x.size(0);
-  const A first = x(0), moved = team.sum(0, n, [=](int64_t i) { return A(x(i)) - first; });
-  const A mean = first + moved / A(n);
+  const A share = 1 / A(n), first = x(0);
+  const A mean = first + share * team.sum(0, n, [=](int64_t i) { return A(x(i)) - first; });
   const A square = team.sum(0, n, [=](int64_t i) { return (A(x(i)) - mean) * (A(x(i)) - mean); });
-  return {mean, 1 / sqrt(square / A(n) + eps)};
+  return {mean, 1 / sqrt(share * square + eps)};
 }
 
 // y[i] = (x[i] - mean) scale · weight[i] + bias[i]

@@ -71,11 +71,11 @@ struct Team {
         for (int p = 0; p < kFew; ++p) part[p] = fold(part[p], row[i + p]);
       }
     }
-#pragma GCC unroll 6
-    for (int step = kParts / 2; step > 0; step /= 2) {
+#pragma GCC unroll 4
+    for (int step = kParts / 2; step > 2; step /= 2) {
       for (int p = 0; p < step; ++p) part[p] = fold(part[p], part[p + step]);
     }
-    return part[0];
+    return fold(fold(part[0], part[2]), fold(part[1], part[3]));
   }
 };
 
