@@ -75,9 +75,8 @@ class Pool {
   // Whether a worker is where the caller is: the system has moved one of them, and leaves a worker
   // that spins waiting behind its caller for milliseconds.
   bool is_shared(int cpu) const {
-    return std::any_of(on_.begin(), on_.end(), [&](const auto& on) {
-      return on.load(std::memory_order_relaxed) == cpu;
-    });
+    return std::any_of(on_.begin(), on_.end(),
+                       [&](const auto& on) { return on.load(std::memory_order_relaxed) == cpu; });
   }
 
   // Workers sleep where the caller is not. In a virtual machine Linux takes a CPU that is idle for

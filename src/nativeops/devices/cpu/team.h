@@ -50,9 +50,9 @@ struct Team {
   }
 
  private:
-  // In 64 interleaved parts, which fill several vectors and fix the order for every instruction set.
-  // The values are put into a row first: a loop over f alone becomes vectors for each stride of a
-  // view. The row is filled up with `init`, which changes nothing.
+  // In 64 interleaved parts, which fill several vectors and fix the order for every instruction
+  // set. The values are put into a row first: a loop over f alone becomes vectors for each stride
+  // of a view. The row is filled up with `init`, which changes nothing.
   template <class V, class F, class Fold>
   [[gnu::flatten]] static V reduce(int64_t lo, int64_t hi, V init, F f, Fold fold) {
     constexpr int kParts = 64, kFew = 16, kRow = 256;
