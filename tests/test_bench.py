@@ -119,6 +119,18 @@ def test_a_short_call_is_repeated_until_the_sample_is_long() -> None:
     assert len(runner.samples) == 1
 
 
+def test_a_first_call_that_compiles_does_not_say_how_long_a_call_takes() -> None:
+    calls: list[None] = []
+
+    def compiled_at_first(x: Any) -> Any:
+        time.sleep(0 if calls else 1.1)
+        calls.append(None)
+        return x + x
+
+    figures(doubling(rival("r", compiled_at_first)), replace(SHORT, sample=0.1))
+    assert len(calls) > 15  # in samples of one call each there would be less than ten
+
+
 def test_a_sample_waits_for_threads_that_others_left_running() -> None:
     ended: list[float] = []
 
