@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nativeops.testing.marks import missing
+
 TESTS = Path(__file__).with_name("keras_backend_test.py")
 # JAX compiles each shape anew, for a computation of microseconds.
 QUICK = {
@@ -21,7 +23,7 @@ QUICK = {
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_backend(backend):
     if not all(importlib.util.find_spec(name) for name in ("keras", backend)):
-        pytest.skip(f"keras or {backend} is not installed")
+        missing(backend, f"install it with `pip install keras {backend}`")
     # Without plugins for several processes, which this one may itself be part of.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """edit_distance and its like: what others say, what is true of any distance, and the edges."""
 
+import itertools
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from nativeops.ops.edit_distance import normalized_edit_distance
 from nativeops.testing import installed
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.aspects import levels, num_threads, selected
-from nativeops.testing.marks import tuned, without_sanitizer
+from nativeops.testing.marks import missing, tuned, without_sanitizer
 
 LARGEST = 2**31 - 1
 
@@ -220,11 +221,13 @@ def test_length_that_is_none_is_refused(op, bad: int) -> None:
         op(a, b, b_len=np.array([6, 0], np.int32))
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("framework", "compiled"),
+    [("numpy", False), *itertools.product(["torch", "jax", "tensorflow"], [False, True])],
+)
 def test_normalize_and_wrong_lengths_in_any_framework(framework: str, compiled: bool) -> None:
-    if not installed(framework) or (compiled and framework == "numpy"):
-        pytest.skip(f"{framework} is not installed, or does not compile")
+    if not installed(framework):
+        missing(framework, f"install it with `pip install {framework}`")
     arrays = arrays_of(framework, "cpu")
     given = np.array([[1, 2, 3, 4]]), np.array([[1, 3]]), np.array([3]), np.array([2])
     placed = [arrays.place(x, "int32").array for x in given]
