@@ -15,9 +15,8 @@ def segment_sum(
     """``out[s] = Σ x[i]`` over all rows with ``segment[i] = s``.
 
     A row whose segment is not one of 0 .. ``count`` - 1 takes no part. The result is the same every
-    time: rows are added in the order of ``i``, on the CPU in 2, 4 or 8 parts where segments have
-    16 rows in each, or 2 of at most 64 bytes, and the sums are small. Its gradient is that of the
-    sum: `segment_spread`.
+    time: rows are added in the order of ``i``; on the CPU in 2, 4 or 8 parts where segments have 4,
+    64 or 128 rows each on average and the caches hold the sums of all parts.
 
     Cost: O(n·d) time; a workspace of 2 n + 3 count integers, or of as many results as parts.
     Same as: ``jax.ops.segment_sum(x, segment, count)``.

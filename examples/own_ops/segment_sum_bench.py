@@ -13,12 +13,15 @@ from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival
 from nativeops.bench.forms import jax_rival, numpy_rival, tensorflow_rival, torch_rival
 from nativeops.bench.machine import package_version
 
-# Messages of 64 numbers to the nodes of a graph; long rows; few messages to each of many nodes.
+# Messages of 64 numbers to the nodes of a graph; long rows; few messages to each of many nodes;
+# short rows.
 SIZES = [
     {"n": 100_000, "d": 64, "count": 1_000},
     {"n": 1_000_000, "d": 64, "count": 10_000},
     {"n": 100_000, "d": 512, "count": 5_000},
     {"n": 1_000_000, "d": 64, "count": 200_000},
+    {"n": 1_000_000, "d": 16, "count": 200_000},
+    {"n": 3_000_000, "d": 4, "count": 1_000},
 ]
 
 

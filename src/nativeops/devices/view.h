@@ -94,20 +94,36 @@ HOST_DEVICE View<T, sizeof...(Size)> dense(T* data, Size... sizes) {
   return view;
 }
 
-// Asks for a row that is read later, where its numbers lie one beside the other: into the second
-// cache of a CPU, where more may be under way than into the first. What lies beyond 4 KB a CPU sees
-// coming by itself; on CUDA other threads work while one waits.
-template <class T>
-HOST_DEVICE void fetch_early([[maybe_unused]] View<T, 1> row) {
 #if !defined(__CUDA_ARCH__)
+// fetch(line) for each line of at most 4 KB of a row; what lies beyond a CPU sees coming by itself.
+template <class T, class F>
+void for_lines(View<T, 1> row, F fetch) {
   if (row.stride(0) != 1) return;
   constexpr int64_t kMost = 4096 / sizeof(T);
   const auto first = reinterpret_cast<uintptr_t>(row.data);
   const auto end =
       reinterpret_cast<uintptr_t>(row.data + (row.size(0) < kMost ? row.size(0) : kMost));
   for (uintptr_t line = first & ~uintptr_t{63}; line < end; line += 64) {  // rows begin anywhere
-    __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);
+    fetch(reinterpret_cast<const void*>(line));
   }
+}
+#endif
+
+// Asks for a row that is read later, where its numbers lie one beside the other: into the second
+// cache of a CPU, where more may be under way than into the first. On CUDA other threads work while
+// one waits.
+template <class T>
+HOST_DEVICE void fetch_early([[maybe_unused]] View<T, 1> row) {
+#if !defined(__CUDA_ARCH__)
+  for_lines(row, [](const void* line) { __builtin_prefetch(line, 0, 2); });
+#endif
+}
+
+// The same for a row that is read only once, and need not take others' places in the caches.
+template <class T>
+HOST_DEVICE void fetch_once([[maybe_unused]] View<T, 1> row) {
+#if !defined(__CUDA_ARCH__)
+  for_lines(row, [](const void* line) { __builtin_prefetch(line, 0, 0); });
 #endif
 }
 
