@@ -34,7 +34,7 @@ def test_agrees_with_jax_and_its_gradient() -> None:
 @pytest.mark.parametrize(
     ("width", "count", "parts"),
     [
-        *[(1, 7, 8), (2, 390, 8), (3, 391, 4), (4, 781, 4), (4, 782, 2)],  # loops of constant length
+        *[(1, 7, 8), (2, 390, 8), (3, 391, 4), (4, 781, 4), (4, 782, 2)],  # constant loops
         *[(5, 12500, 2), (5, 12501, 1), (16, 7, 8), (31, 700, 4), (75, 1, 8), (75, 3000, 2)],
         *[(300, 12000, 2), (310, 12000, 1)],  # 28 MB of sums, and more
     ],
