@@ -80,10 +80,10 @@ void dot_tile(const A* const* rows, const T* weight, int64_t weight_stride, int6
   fold_step<n / 2>(total);
   alignas(64) A lane[n];
   simd::store(lane, total[0]);
-  for (int r = 0; r < kRows; ++r) {
-    for (int j = 0; j < std::min<int64_t>(kUnits, count); ++j)
-      sums[r * stride + j] = lane[r * kUnits + j];
-  }
+  simd::unroll<kRows>([&](auto r) {
+    if (count >= kUnits) return void(std::copy_n(lane + r * kUnits, kUnits, sums + r * stride));
+    for (int j = 0; j < count; ++j) sums[r * stride + j] = lane[r * kUnits + j];
+  });
 }
 
 // The same for any number of rows, of weights and of sums. The second cache delivers a few long

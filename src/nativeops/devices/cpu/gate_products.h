@@ -13,10 +13,6 @@
 
 namespace nativeops::tuned {
 
-// Whether weights are not worth packing for so many rows in all, as it takes the time of about 60
-// rows' products, where rows come one by one of 50 to 100 (Zen4 EPYC, 2026-11).
-inline bool are_few_rows(int64_t rows) { return rows <= 48; }
-
 // The products of one kind of rows with the weights of a cell, a panel of whole hidden units at a
 // time: sums[row][unit][gate][lane]. The weights are packed so, or read as they lie.
 template <class Cell, class T, class Of = Numbers>
@@ -25,8 +21,10 @@ class GateProducts {
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates;
   static constexpr bool kPairs = !Of::kAreTiles && Of::kPerWord == 2;
 
-  // To look for packed weights takes as long as some 12 rows' products, to pack them 60.
-  static constexpr int64_t kFewEnough = 2048;
+  // Up to so many rows in all, weights are read as they lie: to pack a panel just before it is used
+  // takes the time of some 10 rows' products, to look for packed weights half of that. (Zen5 EPYC,
+  // 2026-11)
+  static constexpr int64_t kFew = 12, kFewEnough = 2048;
 
   // Its address stands for this class: how many gates, of which dtype, multiplied as what.
   inline static const char kWay = 0;
@@ -39,28 +37,33 @@ class GateProducts {
                bool keeps = false)
       : split_(split),
         weight_(weight),
+        bias_(bias),
         whole_(weight.stride(1) == 1 && weight.size(1) % (kPairs ? 2 : 1) == 0),
-        direct_((std::is_same_v<A, T> || kPairs) && !Of::kAreTiles && whole_ && are_few_rows(rows)),
-        depth_(Of::words(weight.size(1))) {
-    const int64_t count = split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1);
+        direct_((std::is_same_v<A, T> || kPairs) && !Of::kAreTiles && whole_ && rows <= kFew),
+        depth_(Of::words(weight.size(1))),
+        count_(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1)) {
     const bool dense = weight.stride(1) == 1 && (!bias || bias.stride(0) == 1);
-    if (!keeps || direct_ || !dense || rows > kFewEnough || count == 0) {
-      pack_into(dev, count, bias);
-      return;
+    if (keeps && !direct_ && dense && rows <= kFewEnough && count_ > 0) find(dev);
+    if (kept_ == nullptr) memory_.emplace(dev.workspace<A>(count_));
+    data_ = kept_ == nullptr ? memory_->data() : static_cast<A*>(kept_.get());
+  }
+
+  // Makes a panel ready, by one thread before the first that multiplies with it: while its weights
+  // are in that thread's caches.
+  void make_ready(int64_t p) const {
+    if (found_) return;
+    for (int u = 0; u < split_.count(p); ++u) {
+      for (int g = 0; g < kGates; ++g) prepare(p, u, g);
     }
-    const Packing packing{weight.size(0), weight.size(1), split.panels, bias ? 1 : 0, &kWay};
-    const Fingerprint fingerprint(dev, weight, bias);
-    auto& all = KeptWeights::of_process();
-    const auto found = all.find(packing, fingerprint);
-    kept_ = found.memory;
-    if (kept_ != nullptr) {
-      data_ = static_cast<A*>(kept_.get());
-      return;
-    }
-    const size_t bytes = static_cast<size_t>(count) * sizeof(A);
-    if (found.come_again) kept_ = KeptWeights::allocate(bytes);
-    pack_into(dev, count, bias);
-    if (kept_ != nullptr) all.keep(packing, fingerprint, kept_, bytes);
+  }
+  void make_all_ready(Device& dev) const {
+    const int64_t steps = direct_ || found_ ? 0 : split_.vectors * kGates * depth_;
+    parallel_if_large(dev, split_.panels, steps, [&](int64_t p) { make_ready(p); });
+  }
+  // For other calls; to be called when all panels are ready.
+  void keep() const {
+    if (kept_ == nullptr || found_) return;
+    KeptWeights::of_process().keep(packing(), *fingerprint_, kept_, bytes());
   }
 
   int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
@@ -92,22 +95,23 @@ class GateProducts {
     return std::min<int64_t>(n, units() - (split_.first(p) + u) * n);
   }
 
-  void pack_into(Device& dev, int64_t count, In<T, 1> bias) {
-    if (kept_ == nullptr) memory_.emplace(dev.workspace<A>(count));
-    data_ = kept_ == nullptr ? memory_->data() : static_cast<A*>(kept_.get());
-    const int64_t steps = direct_ ? 0 : split_.vectors * kGates * depth_;
-    parallel_if_large(dev, split_.panels, steps, [&](int64_t p) {
-      for (int u = 0; u < split_.count(p); ++u) {
-        for (int g = 0; g < kGates; ++g) prepare(p, u, g, bias);
-      }
-    });
+  size_t bytes() const { return static_cast<size_t>(count_) * sizeof(A); }
+  Packing packing() const {
+    return {weight_.size(0), weight_.size(1), split_.panels, bias_ ? 1 : 0, &kWay};
   }
 
-  void prepare(int64_t p, int u, int g, In<T, 1> bias_in) {
+  // Weights that were packed before, or memory to keep them in: both in kept_, if any.
+  void find(Device& dev) {
+    fingerprint_.emplace(dev, weight_, bias_);
+    const auto before = KeptWeights::of_process().find(packing(), *fingerprint_);
+    found_ = before.memory != nullptr;
+    kept_ = found_ ? before.memory : before.come_again ? KeptWeights::allocate(bytes()) : nullptr;
+  }
+
+  void prepare(int64_t p, int u, int g) const {
     const int64_t first = row(p, u, g), inside = count(p, u), column = (u * kGates + g) * n;
-    for (int64_t i = 0; i < n; ++i) {
-      bias(p)[column + i] = i < inside && bias_in ? A(bias_in(first + i)) : A(0);
-    }
+    simd::store(bias(p) + column,
+                bias_ ? load_along(bias_, &bias_(first), inside) : simd::zero<A>());
     A* to = bias(p) + width(p) + column;
     if (direct_ || depth_ == 0) return;
     if constexpr (Of::kAreTiles) {
@@ -124,7 +128,7 @@ class GateProducts {
       pack(part, to, width(p));
     }
   }
-  void pack_pairs(int64_t first, int64_t inside, A* to, int64_t width) {
+  void pack_pairs(int64_t first, int64_t inside, A* to, int64_t width) const {
     for (int64_t k = 0; k < depth_; ++k) {
       for (int64_t i = 0; i < n; ++i) {
         const auto at = [&](int64_t c) {
@@ -151,10 +155,13 @@ class GateProducts {
 
   const Split& split_;
   const In<T, 2> weight_;
+  const In<T, 1> bias_;
   const bool whole_;  // rows of whole words without gaps
   const bool direct_;
-  const int64_t depth_;
+  const int64_t depth_, count_;
+  std::optional<Fingerprint> fingerprint_;
   KeptWeights::Memory kept_;
+  bool found_ = false;  // kept_ was packed before
   std::optional<Workspace<A>> memory_;
   A* data_ = nullptr;
 };

@@ -37,7 +37,8 @@ class Fingerprint {
   template <class T>
   Fingerprint(Device& dev, In<T, 2> weight, In<T, 1> bias) : parts_(kParts) {
     constexpr auto size = static_cast<int64_t>(sizeof(T));
-    dev.parallel(kParts, [&](int64_t part) {
+    const int64_t vectors = weight.count() * size / kBytes;
+    parallel_if_large(dev, kParts, vectors, [&](int64_t part) {
       const int64_t rows = weight.size(0), end = (part + 1) * rows / kParts;
       for (int64_t r = part * rows / kParts; r < end; ++r) {
         parts_[part].add(reinterpret_cast<const char*>(&weight(r, 0)), weight.size(1) * size);

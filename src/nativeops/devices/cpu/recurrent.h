@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The recurrent layer on the CPU, generic over its cell (ops/*_cpu.h). Weights are packed once per
-// call, or kept packed where nothing is kept for a gradient. In each step every thread multiplies
-// the state with the panels of its own hidden units and applies the cell's formula to the sums
-// while they are in the first cache; one barrier ends it. A cell with a second product has a second
-// such half of a step. The input product of a few steps is taken together, so that a panel is read
-// for many rows at once but no array grows with the number of steps; where a single step has many
-// rows, it is taken block by block just before that of the state, and leaves the cache no more.
+// call, in the first step, or kept packed where nothing is kept for a gradient. In each step every
+// thread multiplies the state with the panels of its own hidden units and applies the cell's
+// formula to the sums while they are in the first cache; one barrier ends it. A cell with a second
+// product has a second such half of a step. The input product of a few steps is taken together, so
+// that a panel is read for many rows at once but no array grows with the number of steps; where a
+// single step has many rows, it is taken block by block just before that of the state, and leaves
+// the cache no more.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -78,12 +79,16 @@ class Forward {
           if (step >= seq_.steps) return;
           if (stage % kStages == 1) return second_half(step, panel, next);
           if (panel >= split_.panels) return;
+          if (step == 0) input_.make_ready(panel), recurrent_.make_ready(panel);
           const bool inputs = step == first && !fused_;
           if (inputs) multiply_input(first, panel);
           first_half(step, panel, inputs || fused_ ? input_.panel(next) : recurrent_.panel(next));
           if (streams_) simd::settle();
         },
         kStages);
+    if (seq_.steps == 0) return;
+    input_.keep(), recurrent_.keep();
+    if (Cell::kSecond) second_.keep();
   }
 
  private:
@@ -283,6 +288,7 @@ class Forward {
   void second_half(int64_t step, int64_t panel, int64_t next) {
     if constexpr (Cell::kSecond) {
       if (panel >= out_split_.panels) return;
+      if (step == 0) second_.make_ready(panel);
       with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
         this->template multiply<units, 1>(
             step, panel, second_, middle_, 0, second_.panel(next), [](int64_t, int64_t) {},
@@ -365,13 +371,16 @@ class Forward {
   const Workspace<A> converted_;
 };
 
+// Tiles cost more than they save for up to so many rows in all.
+constexpr int64_t kFewForTiles = 48;
+
 template <class Cell, class T>
 void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
   recurrence::check_lengths(layer);
 #if NATIVEOPS_LEVEL >= 3
   if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, float>) {
     using Of = Tiles<std::is_same_v<T, float> ? 2 : 1>;
-    const bool few = are_few_rows(layer.steps() * layer.batch());
+    const bool few = layer.steps() * layer.batch() <= kFewForTiles;
     if (!few && (Of::kParts == 1 || layer.high)) return Forward<Cell, T, Of>(dev, layer, to).run();
   }
 #endif

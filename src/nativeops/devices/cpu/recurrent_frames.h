@@ -202,6 +202,8 @@ class Again {
     const Layer<T>& layer = f_.layer;
     const GateProducts<Gates<kGates>, T> input(f_.dev, split_, layer.w_ih, layer.b_ih, kRows);
     const GateProducts<Gates<kStateGates>, T> state(f_.dev, split_, layer.w_hh, layer.b_hh, kRows);
+    input.make_all_ready(f_.dev);
+    state.make_all_ready(f_.dev);
     const int64_t depth = layer.inputs() + f_.width;
     for_panels(kGates * depth, [&](int64_t panel, int64_t first, int64_t count, A* memory) {
       A* from_h = multiply(input, panel, first, count, layer.inputs(), memory, &F::copy_input);
@@ -265,6 +267,7 @@ class Again {
   void run_second() {
     const GateProducts<Gates<1>, T> second(f_.dev, split_, f_.layer.w_second, f_.layer.b_second,
                                            kRows);
+    second.make_all_ready(f_.dev);
     for_panels(f_.units, [&](int64_t panel, int64_t first, int64_t count, A* memory) {
       multiply(second, panel, first, count, f_.units, memory, &F::copy_middle);
       for (int64_t i = 0; i < count * split_.count(panel); ++i) {
