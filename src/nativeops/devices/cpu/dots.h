@@ -43,6 +43,11 @@ template <class Of, int kRows, int kSide, class A, class T>
 void dot_tile(const A* const* rows, const T* weight, int64_t weight_stride, int64_t count,
               int64_t depth, A* sums, int64_t stride) {
   constexpr int n = simd::kLanes<A>, kUnits = n / kRows, kParts = kUnits / kSide;
+  // Rows that begin where another page does are not seen coming. With more rows to multiply with,
+  // there is time to wait.
+  constexpr bool kFetch = kRows == 2 || kSide == 2;
+  const int64_t ahead =
+      kSide * weight_stride * static_cast<int64_t>(sizeof(T)) / static_cast<int64_t>(sizeof(A));
   simd::Vec<A> total[n];
   for (int first = 0; first < kUnits; first += kSide) {
     simd::Vec<A> sum[kSide][kRows][kParts];
@@ -57,6 +62,7 @@ void dot_tile(const A* const* rows, const T* weight, int64_t weight_stride, int6
       simd::unroll<kRows>([&](auto r) { row[r] = load(rows[r] + k); });
       simd::unroll<kSide>([&](auto j) {
         const simd::Vec<A> w = load(unit[j] + k);
+        if (kFetch) __builtin_prefetch(unit[j] + k + ahead);
         simd::unroll<kRows>([&](auto r) { sum[j][r][p] = Of::fma(row[r], w, sum[j][r][p]); });
       });
     };

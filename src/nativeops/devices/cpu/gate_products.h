@@ -22,9 +22,12 @@ class GateProducts {
   static constexpr bool kPairs = !Of::kAreTiles && Of::kPerWord == 2;
 
   // Up to so many rows in all, weights are read as they lie: to pack a panel just before it is used
-  // takes the time of some 10 rows' products, to look for packed weights half of that. (Zen5 EPYC,
-  // 2026-11)
-  static constexpr int64_t kFew = 12, kFewEnough = 2048;
+  // takes the time of some 10 rows' products, to look for packed weights half of that. Where there
+  // is only one step, it is the time that sums of dot products cost. (Zen5 EPYC, 2026-11)
+  static constexpr int64_t kFewEnough = 2048;
+  static int64_t few(int64_t depth, bool one_step) {
+    return one_step ? std::clamp<int64_t>(depth / 8, 12, 48) : 12;
+  }
 
   // Its address stands for this class: how many gates, of which dtype, multiplied as what.
   inline static const char kWay = 0;
@@ -32,14 +35,16 @@ class GateProducts {
  public:
   static constexpr int kUnits = kWidest / kGates;  // vectors of units in a panel
 
-  // rows: how many will be multiplied in all. keeps: whether to look for weights packed before.
+  // rows: how many will be multiplied in all; one_step: at once. keeps: whether to look for weights
+  // packed before.
   GateProducts(Device& dev, const Split& split, In<T, 2> weight, In<T, 1> bias, int64_t rows,
-               bool keeps = false)
+               bool keeps = false, bool one_step = false)
       : split_(split),
         weight_(weight),
         bias_(bias),
         whole_(weight.stride(1) == 1 && weight.size(1) % (kPairs ? 2 : 1) == 0),
-        direct_((std::is_same_v<A, T> || kPairs) && !Of::kAreTiles && whole_ && rows <= kFew),
+        direct_((std::is_same_v<A, T> || kPairs) && !Of::kAreTiles && whole_ &&
+                rows <= few(weight.size(1), one_step)),
         depth_(Of::words(weight.size(1))),
         count_(split.vectors * kGates * n * (direct_ ? 1 : depth_ + 1)) {
     const bool dense = weight.stride(1) == 1 && (!bias || bias.stride(0) == 1);

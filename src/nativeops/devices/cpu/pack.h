@@ -55,21 +55,30 @@ void pack_rows(const View<const T, 2>& from, A* to, int64_t width) {
 }
 
 // The same where the columns are what lies contiguous: square tiles, transposed in registers.
+template <bool kWhole, class A, class T>
+void pack_tile(const View<const T, 2>& from, int64_t r0, int64_t c0, A* to, int64_t width) {
+  constexpr int n = simd::kLanes<A>;
+  const int64_t height = from.size(0) - r0, columns = from.size(1) - c0;
+  simd::Vec<A> tile[n];
+  simd::unroll<n>([&](auto c) __attribute__((always_inline)) {
+    if constexpr (kWhole && std::is_same_v<A, T>) {
+      tile[c] = simd::load(&from(r0, c0 + c));
+    } else {
+      tile[c] = c < columns ? simd::load(&from(r0, c0 + c), height) : simd::zero<A>();
+    }
+  });
+  simd::transpose(tile);
+  simd::unroll<n>([&](auto r) __attribute__((always_inline)) {
+    if (kWhole || r < height) simd::store(to + (r0 + r) * width + c0, tile[r]);
+  });
+}
 template <class A, class T>
 void pack_columns(const View<const T, 2>& from, A* to, int64_t width) {
   constexpr int64_t n = simd::kLanes<A>;
-  const int64_t rows = from.size(0), cols = from.size(1);
-  for (int64_t r0 = 0; r0 < rows; r0 += n) {
-    const int64_t height = std::min(n, rows - r0);
-    for (int64_t c0 = 0; c0 < cols; c0 += n) {
-      simd::Vec<A> tile[n];
-      for (int64_t c = 0; c < n; ++c) {
-        tile[c] = c0 + c < cols ? simd::load(&from(r0, c0 + c), height) : simd::zero<A>();
-      }
-      simd::transpose(tile);
-      for (int64_t r = 0; r < n; ++r) {
-        if (r < height) simd::store(to + (r0 + r) * width + c0, tile[r]);
-      }
+  for (int64_t r0 = 0; r0 < from.size(0); r0 += n) {
+    for (int64_t c0 = 0; c0 < from.size(1); c0 += n) {
+      const bool whole = r0 + n <= from.size(0) && c0 + n <= from.size(1);
+      whole ? pack_tile<true>(from, r0, c0, to, width) : pack_tile<false>(from, r0, c0, to, width);
     }
   }
 }

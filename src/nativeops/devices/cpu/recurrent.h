@@ -45,9 +45,10 @@ class Forward {
         seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
         split_(ceil_div(layer.units(), n), kUnits, dev.num_threads()),
         out_split_(Cell::kSecond ? ceil_div(layer.width(), n) : 0, kSecondUnits, dev.num_threads()),
-        input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames(), !to.gates),
-        recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames(), !to.gates),
-        second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames(), !to.gates),
+        input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames(), !to.gates, seq_.steps == 1),
+        recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames(), !to.gates, seq_.steps == 1),
+        second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames(), !to.gates,
+                seq_.steps == 1),
         items_(std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
         fused_(!Cell::kSecond && seq_.batch >= kManyRows &&

@@ -8,7 +8,8 @@ namespace nativeops::simd {
 // Exchanges lanes with index bit kBit set in `low` for lanes without it in `high`: one step of a
 // transposition.
 template <int kBit, class T, int... kLane>
-void exchange(Vec<T>& low, Vec<T>& high, std::integer_sequence<int, kLane...>) {
+[[gnu::always_inline]] inline void exchange(Vec<T>& low, Vec<T>& high,
+                                            std::integer_sequence<int, kLane...>) {
   constexpr int n = kLanes<T>;
   const auto a = low.raw, b = high.raw;
   low.raw = __builtin_shufflevector(a, b, (kLane & kBit ? n + kLane - kBit : kLane)...);
@@ -16,19 +17,19 @@ void exchange(Vec<T>& low, Vec<T>& high, std::integer_sequence<int, kLane...>) {
 }
 
 template <int kBit, class T>
-void transpose_step(Vec<T> (&rows)[kLanes<T>]) {
+[[gnu::always_inline]] inline void transpose_step(Vec<T> (&rows)[kLanes<T>]) {
   if constexpr (kBit > 0) {
-    for (int i = 0; i < kLanes<T>; ++i) {
-      if (i & kBit) continue;
-      exchange<kBit>(rows[i], rows[i | kBit], std::make_integer_sequence<int, kLanes<T>>());
-    }
+    unroll<kLanes<T>>([&](auto i) __attribute__((always_inline)) {
+      constexpr auto lanes = std::make_integer_sequence<int, kLanes<T>>();
+      if constexpr (!(i & kBit)) exchange<kBit>(rows[i], rows[i | kBit], lanes);
+    });
     transpose_step<kBit / 2>(rows);
   }
 }
 
 // rows[i][j] becomes rows[j][i].
 template <class T>
-void transpose(Vec<T> (&rows)[kLanes<T>]) {
+[[gnu::always_inline]] inline void transpose(Vec<T> (&rows)[kLanes<T>]) {
   transpose_step<kLanes<T> / 2>(rows);
 }
 
