@@ -39,6 +39,7 @@ SIZES = [
     (130, 3, 5, 4, "any"),
     (90, 9, 33, 70, None),
     (3, 16, 40, 65, "any"),
+    (1, 21, 200, 48, "any"),  # weights as they lie, several rows at once
     (3, 2, 7, 800, None),
     (2, 2, 5, 1537, None),
     pytest.param((17, 3, 5, 1537, "any"), marks=pytest.mark.slow),  # rows enough for packed weights
