@@ -25,7 +25,10 @@ struct Packed {
 
   explicit Packed(const std::vector<T>& weight, bool keeps = true)
       : products(dev, split, {weight.data(), {kUnits, kColumns}, {kColumns, 1}}, {}, kFrames,
-                 keeps) {}
+                 keeps) {
+    products.make_all_ready(dev);
+    products.keep();
+  }
 
   const void* place() const { return products.panel(0); }
   std::vector<Accum<T>> numbers() const {

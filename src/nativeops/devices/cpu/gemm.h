@@ -103,10 +103,21 @@ class Packed {
                       panel(panel_place) + k * wide, sums, wide, sums, wide, c_.size(0) == 1);
     }
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t j = 0; j < columns(p); ++j) {
-        T& to = c_(first + r, p * kWidth + j);
-        to = T(scaled_.finish(sums[r * wide + j], A(to)));
+      const A* sum = sums + r * wide;
+      T* to = &c_(first + r, p * kWidth);
+      if (c_.stride(1) == 1 && columns(p) == kWidth) {
+        finish(sum, to, std::integral_constant<int64_t, 1>());
+      } else {
+        finish(sum, to, c_.stride(1), columns(p));
       }
+    }
+  }
+  // A row of a tile to its place; constants make vectors of it.
+  template <class Stride, class Count = std::integral_constant<int64_t, kWidth>>
+  void finish(const A* sum, T* to, Stride stride, Count count = {}) const {
+    NATIVEOPS_IVDEP
+    for (int64_t j = 0; j < count; ++j) {
+      to[j * stride] = T(scaled_.finish(sum[j], A(to[j * stride])));
     }
   }
 
