@@ -114,8 +114,7 @@ class Packed {
   }
   // A row of a tile to its place; constants make vectors of it.
   template <class Stride, class Count = std::integral_constant<int64_t, kWidth>>
-  void finish(const A* sum, T* to, Stride stride, Count count = {}) const {
-    NATIVEOPS_IVDEP
+  void finish(const A* __restrict sum, T* __restrict to, Stride stride, Count count = {}) const {
     for (int64_t j = 0; j < count; ++j) {
       to[j * stride] = T(scaled_.finish(sum[j], A(to[j * stride])));
     }
