@@ -16,7 +16,8 @@ def segment_sum(
 
     A row whose segment is not one of 0 .. ``count`` - 1 takes no part. The result is the same every
     time: rows are added in the order of ``i``; on the CPU in 2, 4 or 8 parts where segments have 4,
-    64 or 128 rows each on average and the caches hold the sums of all parts.
+    64 or 128 rows each on average and the caches hold the sums of all parts. Its gradient is that
+    of the sum: `segment_spread`.
 
     Cost: O(n·d) time; a workspace of 2 n + 3 count integers, or of as many results as parts.
     Same as: ``jax.ops.segment_sum(x, segment, count)``.
