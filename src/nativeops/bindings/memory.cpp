@@ -16,11 +16,12 @@ namespace {
 
 constexpr size_t kPage = 4096, kHuge = size_t{2} << 20;
 #ifdef __SANITIZE_ADDRESS__
-constexpr size_t kWorthKeeping = SIZE_MAX;  // it would not notice who uses memory given back
+constexpr size_t kLeast = SIZE_MAX;  // it would not notice who uses memory given back
 #else
-constexpr size_t kWorthKeeping = size_t{256} << 10;
+constexpr size_t kLeast = kWorthKeeping;
 #endif
 constexpr size_t kReady = size_t{64} << 20, kKept = size_t{2} << 30;
+constexpr size_t kBlocks = 256;  // each call looks through all of them
 
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -61,7 +62,7 @@ class Cache {
       madvise(block.memory, block.bytes, MADV_FREE);
       block.ready = false;
     }
-    while (kept_ > kKept) drop_last();
+    while (kept_ > kKept || free_.size() > kBlocks) drop_last();
     return true;
   }
   void drop_all() {
@@ -104,7 +105,7 @@ Cache& cache() {
 
 void* allocate(size_t bytes) {
   if (bytes > SIZE_MAX / 2) return nullptr;
-  if (bytes < kWorthKeeping) return std::aligned_alloc(64, round_up(bytes, 64));
+  if (bytes < kLeast) return std::aligned_alloc(64, round_up(bytes, 64));
   const size_t size = round_up(bytes, bytes < kLarge ? kPage : kHuge);
   if (void* memory = cache().take(size)) return memory;
   const auto fresh = [&] { return std::aligned_alloc(bytes < kLarge ? kPage : kHuge, size); };

@@ -100,7 +100,7 @@ PyObject* new_memory(size_t bytes) {
 PyObject* new_array(int dtype, int rank, const int64_t* shape, size_t bytes) {
   if (numpy.dtypes[dtype] == nullptr) return nullptr;
   PyObject* own = nullptr;
-  if (bytes >= core::kLarge && !(own = new_memory(bytes))) return nullptr;
+  if (bytes >= core::kWorthKeeping && !(own = new_memory(bytes))) return nullptr;
   PyObject* sizes = PyTuple_New(rank);
   for (int axis = 0; axis < rank; ++axis)
     PyTuple_SetItem(sizes, axis, PyLong_FromLongLong(shape[axis]));

@@ -168,7 +168,7 @@ void describe_inputs(const core::Op& op, const Call& call, Described& described)
 // zeroed page by page: up to two thirds of the time of a copy. Null if PyTorch takes no memory of
 // ours, or there is none.
 Tensor make_large(const NativeopsTensor& out, size_t bytes, int dtype) {
-  const bool large = out.device_type == kNativeopsCpu && bytes >= core::kLarge;
+  const bool large = out.device_type == kNativeopsCpu && bytes >= core::kWorthKeeping;
   if (!shims.from_blob || !large) return nullptr;
   void* memory = core::allocate(bytes);
   if (!memory) return nullptr;

@@ -95,19 +95,20 @@ void pack(const View<const T, 2>& from, A* to, int64_t width) {
   }
 }
 
-// A vector of numbers along the last axis, at most `count`; what is not loaded is 0.
+// A vector of numbers that lie `stride` apart, at most `count`; what is not loaded is 0.
+template <class T>
+simd::Vec<Accum<T>> load_apart(int64_t stride, const T* from, int64_t count) {
+  constexpr int n = simd::kLanes<Accum<T>>;
+  if (stride == 1) return simd::load(from, count);
+  if (stride == 0 && count >= n) return simd::broadcast(Accum<T>(*from));  // the gradient of a sum
+  alignas(64) Accum<T> lane[n] = {};
+  for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) lane[i] = Accum<T>(from[i * stride]);
+  return simd::load(lane);
+}
+// The same along the last axis.
 template <class T, int N>
 simd::Vec<Accum<T>> load_along(const View<const T, N>& row, const T* from, int64_t count) {
-  constexpr int n = simd::kLanes<Accum<T>>;
-  if (row.stride(N - 1) == 1) return simd::load(from, count);
-  if (row.stride(N - 1) == 0 && count >= n) {
-    return simd::broadcast(Accum<T>(*from));  // the gradient of a sum
-  }
-  alignas(64) Accum<T> lane[n] = {};
-  for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) {
-    lane[i] = Accum<T>(from[i * row.stride(N - 1)]);
-  }
-  return simd::load(lane);
+  return load_apart(row.stride(N - 1), from, count);
 }
 template <class T, int N>
 void store_along(const View<T, N>& row, T* to, simd::Vec<Accum<T>> a, int64_t count) {

@@ -60,6 +60,7 @@ struct Pairs : Numbers {
 
 // sums[r] = init[r] + Σ_k rows[r][k] · panel[k], for kRows rows and kVectors vectors. The sum of an
 // element is taken in the order of k, whatever the block: no result depends on how work is split.
+// `init` comes last: it may be such a sum itself, the same memory as `sums`, and in no cache.
 // A row that is the only one is summed up in four parts: each product would wait for the one
 // before. kFetch: a line from `soon` on is fetched into the second cache with each row of the
 // panel.
@@ -73,8 +74,8 @@ void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A
   simd::unroll<kRows>([&](auto r) {
     row[r] = rows[r] + offset;
     simd::unroll<kVectors>([&](auto v) {
-      sum[0][r][v] = simd::load(init + r * init_stride + v * n);
-      for (int p = 1; p < kParts; ++p) sum[p][r][v] = simd::zero<A>();
+      if (init_stride != 0) __builtin_prefetch(init + r * init_stride + v * n);
+      for (int p = 0; p < kParts; ++p) sum[p][r][v] = simd::zero<A>();
     });
   });
   const auto add = [&](int64_t k, auto p) __attribute__((always_inline)) {
@@ -96,7 +97,8 @@ void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A
       if constexpr (kParts == 4) {
         sum[0][r][v] = (sum[0][r][v] + sum[1][r][v]) + (sum[2][r][v] + sum[3][r][v]);
       }
-      simd::store(sums + r * stride + v * n, sum[0][r][v]);
+      simd::store(sums + r * stride + v * n,
+                  sum[0][r][v] + simd::load(init + r * init_stride + v * n));
     });
   });
 }

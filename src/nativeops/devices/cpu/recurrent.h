@@ -327,9 +327,11 @@ class Forward {
   template <int kFirst, int kEnd>
   void write_kept(int64_t t, int64_t b, int64_t unit, const V* kept, int64_t count) {
     if (kFirst == kEnd || !to_.gates) return;
-    for (int q = kFirst; q < kEnd; ++q) {
+    // A loop would keep these vectors in memory.
+    simd::unroll<kEnd - kFirst>([&](auto i) __attribute__((always_inline)) {
+      constexpr int q = kFirst + i;
       write(to_.gates, t, b, q * layer_.units() + unit, kept[q], count);
-    }
+    });
   }
 
   // Results too large for the caches go past them, where whole lines are written.

@@ -4,10 +4,12 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "nativeops/devices/cpu/activations.h"
+#include "nativeops/devices/cpu/dots.h"
 #include "nativeops/devices/cpu/gate_products.h"
 #include "nativeops/devices/cpu/phases.h"
 #include "nativeops/devices/cpu/recurrent_rows.h"
@@ -17,41 +19,73 @@
 namespace nativeops::tuned {
 
 // The columns of the weights of all gates in panels, gate below gate; as pairs, two rows make one
-// of words.
+// of words. For a few rows in all they are read as they lie.
 template <class T, class Of>
 class ColumnPanels {
   using A = Accum<T>;
   static constexpr int n = simd::kLanes<A>;
 
  public:
-  ColumnPanels(Device& dev, const Split& split, In<T, 2> matrix, int gates)
-      : split_(split),
-        gate_(Of::words(matrix.size(0) / gates)),
+  // rows: how many will be multiplied in all, at most; needed: whether any will.
+  ColumnPanels(Device& dev, In<T, 2> matrix, int gates, int64_t rows, bool needed = true)
+      : split(ceil_div(matrix.size(1), n), lies(matrix, rows) ? kAll : Of::kWide,
+              dev.num_threads()),
+        matrix_(matrix),
+        lies_(lies(matrix, rows)),
+        units_(matrix.size(0) / gates),
+        gate_(Of::words(units_)),
         gates_(gates),
-        memory_(dev.workspace<A>(split.vectors * n * gates * gate_)) {
-    const int64_t units = matrix.size(0) / gates;
+        memory_(dev.workspace<A>(lies_ || !needed ? 0 : split.vectors * n * gates * gate_)) {
+    if (memory_.data() == nullptr) return;
     dev.parallel(split.panels, [&](int64_t p) {
       for (int v = 0; v < split.count(p); ++v) {
         const int64_t column = (split.first(p) + v) * n;
         const int64_t inside = std::min<int64_t>(n, matrix.size(1) - column);
-        for (int g = 0; units > 0 && g < gates; ++g) {
+        for (int g = 0; g < gates; ++g) {
           prepare(
-              {&matrix(g * units, column), {units, inside}, {matrix.stride(0), matrix.stride(1)}},
+              {&matrix(g * units_, column), {units_, inside}, {matrix.stride(0), matrix.stride(1)}},
               panel(p, g), split.count(p), v);
         }
       }
     });
   }
-  A* panel(int64_t p, int gate) const {
-    return memory_.data() + (split_.first(p) * gates_ + gate * split_.count(p)) * gate_ * n;
-  }
-  // What is read after the panel of a gate, if then comes panel `next`; null for none.
-  const A* after(int64_t p, int gate, int64_t next) const {
-    if (gate + 1 < gates_) return panel(p, gate + 1);
-    return next < 0 || next >= split_.panels ? nullptr : panel(next, 0);
+
+  const Split split;
+  int64_t widest() const { return ceil_div(split.vectors, std::max<int64_t>(1, split.panels)) * n; }
+
+  // sums[r] += rows[r], from `offset` on, times the panel of a gate; alone: as `multiply` has it.
+  // next: the panel that is used after all gates of this one, if any.
+  void add(int64_t p, int gate, const A* const* rows, int64_t count, int64_t offset, A* sums,
+           bool alone, int64_t next = -1) const {
+    const int64_t width = split.count(p) * n;
+    if constexpr (std::is_same_v<Of, Numbers> && std::is_same_v<A, T>) {
+      if (lies_) {
+        const A* from[kFewForPacking];
+        for (int64_t r = 0; r < count; ++r) from[r] = rows[r] + offset;
+        const int64_t column = split.first(p) * n;
+        return add_rows(from, count, units_, &matrix_(gate * units_, column), matrix_.stride(0),
+                        std::min(width, matrix_.size(1) - column), sums, width);
+      }
+    }
+    multiply<Of>(split.count(p), rows, count, offset, gate_, panel(p, gate), sums, width, sums,
+                 width, alone, after(p, gate, next));
   }
 
  private:
+  static constexpr int64_t kAll = std::numeric_limits<int32_t>::max();
+
+  static bool lies(In<T, 2> matrix, int64_t rows) {
+    return std::is_same_v<Of, Numbers> && std::is_same_v<A, T> && matrix.stride(1) == 1 &&
+           rows <= kFewForPacking;
+  }
+  A* panel(int64_t p, int gate) const {
+    return memory_.data() + (split.first(p) * gates_ + gate * split.count(p)) * gate_ * n;
+  }
+  // What is read after the panel of a gate.
+  const A* after(int64_t p, int gate, int64_t next) const {
+    if (gate + 1 < gates_) return panel(p, gate + 1);
+    return next < 0 || next >= split.panels ? nullptr : panel(next, 0);
+  }
   void prepare(View<const T, 2> from, A* to, int vectors, int v) const {
     if constexpr (Of::kAreTiles) {
       Of::pack(from, to, vectors, v, gate_);
@@ -67,10 +101,22 @@ class ColumnPanels {
     }
   }
 
-  const Split& split_;
-  const int64_t gate_;  // in words
+  const In<T, 2> matrix_;
+  const bool lies_;
+  const int64_t units_, gate_;  // of a gate; gate_ in words
   const int gates_;
   const Workspace<A> memory_;
+};
+
+// A row along the last axis of an array, looked up once for all its vectors; without memory, zeros.
+template <class T>
+struct Line {
+  const T* data;
+  int64_t stride;
+
+  simd::Vec<Accum<T>> load(int64_t first, int64_t count) const {
+    return data ? load_apart(stride, data + first * stride, count) : simd::zero<Accum<T>>();
+  }
 };
 
 // All frames: where they are, what the weights were multiplied with there, and the gradients of
@@ -118,9 +164,9 @@ struct Frames {
   Place where(int64_t frame) const {
     return {place_step[frame], frame - seq.frame(place_step[frame], 0)};
   }
-  // A part of a frame from `unit` on: of `units` numbers, behind the others of `width`.
-  void store_part(int64_t step, int64_t r, int p, int64_t unit, V value) const {
-    A* part = parts(step, r) + p * gate;
+  // A part from `unit` on of a frame's `parts`: of `units` numbers, behind the others of `width`.
+  void store_part(A* parts, int p, int64_t unit, V value) const {
+    A* part = parts + p * gate;
     const int64_t count = (p < Cell::kParts ? units : width) - unit;
     if constexpr (Of::kAreTiles) {
       Of::write(part, p < Cell::kParts ? gate : sum, unit, value, count);
@@ -128,8 +174,8 @@ struct Frames {
       store_numbers(reinterpret_cast<Part*>(part) + unit, value, count);
     }
   }
-  V load_part(int64_t step, int64_t r, int p, int64_t unit) const {
-    const A* part = parts(step, r) + p * gate;
+  V load_part(const A* parts, int p, int64_t unit) const {
+    const A* part = parts + p * gate;
     if constexpr (Of::kAreTiles) return Of::read(part, gate, unit);
     return simd::load(reinterpret_cast<const Part*>(part) + unit, units - unit);
   }
@@ -140,21 +186,17 @@ struct Frames {
     store_along(View<Part, 1>{to, {count}, {1}}, to, value, count);
   }
 
-  V load_row(In<T, 3> rows, int64_t t, int64_t b, int64_t unit, int64_t count) const {
-    return load_along(rows, &rows(t, b, unit), count);
+  Line<T> line(In<T, 3> rows, int64_t step, int64_t r) const {
+    return {&rows(seq.time(step, r), seq.item(r), 0), rows.stride(2)};
   }
-  V load_initial(In<T, 2> state, int64_t b, int64_t unit, int64_t count) const {
-    return state ? load_along(state, &state(b, unit), count) : simd::zero<A>();
+  Line<T> line(In<T, 2> state, int64_t r) const {
+    return {state ? &state(seq.item(r), 0) : nullptr, state.stride(1)};
   }
-  V cell_before(int64_t step, int64_t r, int64_t unit) const {
-    const int64_t b = seq.item(r);
-    return step > 0 ? load_row(from.cells, seq.time(step - 1, r), b, unit, units - unit)
-                    : load_initial(layer.c_0, b, unit, units - unit);
+  Line<T> cell_before(int64_t step, int64_t r) const {
+    return step > 0 ? line(from.cells, step - 1, r) : line(layer.c_0, r);
   }
-  V state_before(int64_t step, int64_t r, int64_t unit) const {
-    const int64_t b = seq.item(r);
-    return step > 0 ? load_row(from.y, seq.time(step - 1, r), b, unit, width - unit)
-                    : load_initial(layer.h_0, b, unit, width - unit);
+  Line<T> state_before(int64_t step, int64_t r) const {
+    return step > 0 ? line(from.y, step - 1, r) : line(layer.h_0, r);
   }
 
   // Rows that the weights were multiplied with: columns [first, first + count) of a frame's.
@@ -249,17 +291,18 @@ class Again {
 
   void activate(int64_t frame, int64_t unit, const A* from_x, const A* from_h) {
     const auto [step, r] = f_.where(frame);
-    V x[kGates], h[kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c = simd::zero<A>();
+    V x[kGates], h[kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c = simd::zero<A>(),
+                                                                          before = c;
     for (int g = 0; g < kGates; ++g) x[g] = simd::load(from_x + g * n);
     for (int g = 0; g < kStateGates; ++g) h[g] = simd::load(from_h + g * n);
-    if (Cell::kHasCell) c = f_.cell_before(step, r, unit);
-    const V before = Cell::kReadsState ? f_.state_before(step, r, unit) : simd::zero<A>();
+    if (Cell::kHasCell) c = f_.cell_before(step, r).load(unit, f_.units - unit);
+    if (Cell::kReadsState) before = f_.state_before(step, r).load(unit, f_.width - unit);
     const OwnVectors<T> own{f_.layer.own, unit, f_.units};
     const V out = Cell::forward(x, h, before, c, kept, own);
     if (Cell::kSecond) f_.store_middle(step, r, unit, out);
     for (int q = 0; q < Cell::kKept; ++q) {
       const V value = q < Cell::kKept - Cell::kKeptLate ? kept[q] : x[q];
-      f_.store_part(step, r, q, unit, value);
+      f_.store_part(f_.parts(step, r), q, unit, value);
     }
   }
 
@@ -279,10 +322,11 @@ class Again {
   void finish(int64_t frame, int64_t unit, V sum) {
     const auto [step, r] = f_.where(frame);
     V x[kGates], kept[Cell::kKept];
-    for (int g = 0; g < kGates; ++g) x[g] = f_.load_part(step, r, g, unit);
-    Cell::finish(x, sum, f_.state_before(step, r, unit), kept);
+    A* parts = f_.parts(step, r);
+    for (int g = 0; g < kGates; ++g) x[g] = f_.load_part(parts, g, unit);
+    Cell::finish(x, sum, f_.state_before(step, r).load(unit, f_.width - unit), kept);
     for (int q = Cell::kKept - Cell::kKeptLate; q < Cell::kKept; ++q) {
-      f_.store_part(step, r, q, unit, kept[q]);
+      f_.store_part(parts, q, unit, kept[q]);
     }
   }
 

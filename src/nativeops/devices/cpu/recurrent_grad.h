@@ -21,8 +21,7 @@ class Backward {
   using A = typename F::A;
   using V = typename F::V;
   static constexpr int n = F::n, kGates = Cell::kGates, kParts = Cell::kParts,
-                       kStages = 1 + Cell::kSecond, kWide = Of::kWide,
-                       kSums = kParts + Cell::kSecond;
+                       kStages = 1 + Cell::kSecond, kSums = kParts + Cell::kSecond;
 
  public:
   Backward(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to)
@@ -35,14 +34,16 @@ class Backward {
         units_(f_.units),
         width_(f_.width),
         kept_gates_(Cell::kKept == 0 || from.gates),
-        split_(ceil_div(width_, n), kWide, dev.num_threads()),
-        unit_split_(Cell::kSecond ? ceil_div(units_, n) : 0, kWide, dev.num_threads()),
-        recurrent_(dev, split_, layer.w_hh, Cell::kStateGates),
-        second_(dev, unit_split_, layer.w_second, 1),
+        recurrent_(dev, layer.w_hh, Cell::kStateGates, seq_.frames(),
+                   to.h_0 || seq_.frames() > seq_.active(0)),
+        second_(dev, layer.w_second, 1, seq_.frames()),
+        split_(recurrent_.split),
+        unit_split_(second_.split),
+        sums_size_(seq_.batch * std::max(recurrent_.widest(), second_.widest())),
         direct_(dev, seq_.batch, width_),
         d_cell_(dev, Cell::kHasCell ? seq_.batch : 0, units_),
         bias_(dev, kSums + Cell::kOwn, std::max(units_, width_)),
-        sums_(dev.workspace<A>(dev.num_threads() * seq_.batch * kWide * n)) {}
+        sums_(dev.workspace<A>(dev.num_threads() * sums_size_)) {}
 
   void run() {
     start();
@@ -53,7 +54,7 @@ class Backward {
         dev_, kStages * seq_.steps + 1, std::max(split_.panels, unit_split_.panels), steps,
         [&](int64_t home, int64_t phase, int64_t panel, int64_t next) {
           const int64_t step = seq_.steps - 1 - phase / kStages;
-          A* sums = sums_.data() + home * seq_.batch * kWide * n;
+          A* sums = sums_.data() + home * sums_size_;
           if (phase % kStages == 1) return second_half(step, panel, next, sums);
           if (panel < split_.panels) advance(step, panel, next, sums);
         },
@@ -67,6 +68,27 @@ class Backward {
   A* direct(int64_t r) const { return direct_.numbers(r); }  // what passes by the gates
   A* d_cell(int64_t r) const { return d_cell_.numbers(r); }
 
+  // What is read and written of a frame, looked up once for all its units.
+  struct Row {
+    int64_t step, r;
+    Line<T> d_y, y{}, gates{}, cell{}, cell_before{}, state_before{};
+    A *direct, *d_cell, *parts;
+
+    Row(const Backward& all, int64_t step, int64_t r)
+        : step(step),
+          r(r),
+          d_y(all.f_.line(all.from_.d_y, step, r)),
+          direct(all.direct(r)),
+          d_cell(all.d_cell(r)),
+          parts(all.f_.parts(step, r)) {
+      if (!Cell::kSecond) y = all.f_.line(all.from_.y, step, r);
+      if (all.kept_gates_ && Cell::kKept > 0) gates = all.f_.line(all.from_.gates, step, r);
+      if (Cell::kHasCell) cell = all.f_.line(all.from_.cells, step, r);
+      if (Cell::kHasCell) cell_before = all.f_.cell_before(step, r);
+      if (Cell::kReadsState) state_before = all.f_.state_before(step, r);
+    }
+  };
+
   void start() {
     for (int q = 0; q < kSums + Cell::kOwn; ++q) bias_.fill(q, {}, 0);
     for (int64_t r = 0; r < seq_.batch; ++r) {
@@ -78,45 +100,52 @@ class Backward {
   // The gradient of the state after a step, from the gates of the next; then that of its gates, or
   // of the sum of its second product. Step -1 stands for the initial state.
   void advance(int64_t step, int64_t panel, int64_t next, A* sums) {
+    if (step < 0 && !to_.h_0) return;
     const int64_t count = step < 0 ? seq_.batch : seq_.active(step), later = seq_.active(step + 1);
     const int64_t width = split_.count(panel) * n;
     std::vector<const A*> rows(static_cast<size_t>(later));
     for (int64_t r = 0; r < later; ++r) rows[r] = f_.parts(step + 1, r);
     std::fill_n(sums, count * width, A(0));
     for (int g = 0; g < Cell::kStateGates && later > 0; ++g) {
-      multiply<Of>(split_.count(panel), rows.data(), later, Cell::kStatePart[g] * f_.gate, f_.gate,
-                   recurrent_.panel(panel, g), sums, width, sums, width, later == 1,
-                   recurrent_.after(panel, g, next));
+      recurrent_.add(panel, g, rows.data(), later, Cell::kStatePart[g] * f_.gate, sums, later == 1,
+                     next);
     }
+    const int64_t first = split_.first(panel) * n;
     for (int64_t r = 0; r < count; ++r) {
-      for (int v = 0; v < split_.count(panel); ++v) {
-        arrive(step, r, (split_.first(panel) + v) * n, sums + r * width + v * n);
+      if (step < 0) {
+        give_initial(r, first, width, sums + r * width);
+      } else {
+        arrive(Row(*this, step, r), first, width, sums + r * width);
       }
     }
   }
-  void arrive(int64_t step, int64_t r, int64_t unit, const A* from_gates) {
-    const int64_t b = seq_.item(r), count = width_ - unit;
-    const V d_h = simd::load(from_gates) + simd::load(direct(r) + unit);
-    if (step < 0) {
-      if (to_.h_0) store_along(to_.h_0, &to_.h_0(b, unit), d_h, count);
-      return;
+  void give_initial(int64_t r, int64_t first, int64_t width, const A* from_gates) {
+    for (int64_t v = 0; v < width; v += n) {
+      const V d_h = simd::load(from_gates + v) + simd::load(direct(r) + first + v);
+      store_along(to_.h_0, &to_.h_0(seq_.item(r), first + v), d_h, width_ - first - v);
     }
-    const V d_out = d_h + f_.load_row(from_.d_y, seq_.time(step, r), b, unit, count);
-    if constexpr (Cell::kSecond) {
-      early(step, r, unit, d_out);
-    } else {
-      apply(step, r, unit, d_out);
+  }
+  void arrive(const Row& row, int64_t first, int64_t width, const A* from_gates) {
+    for (int64_t v = 0; v < width; v += n) {
+      const int64_t unit = first + v;
+      const V d_h = simd::load(from_gates + v) + simd::load(row.direct + unit);
+      const V d_out = d_h + row.d_y.load(unit, width_ - unit);
+      if constexpr (Cell::kSecond) {
+        early(row, unit, d_out);
+      } else {
+        apply(row, unit, d_out);
+      }
     }
   }
 
   // The chain rule of the cell's `finish`.
-  void early(int64_t step, int64_t r, int64_t unit, V d_out) {
+  void early(const Row& row, int64_t unit, V d_out) {
     V kept[Cell::kKept], part[kParts], sum, state = simd::zero<A>();
-    if (Cell::kPartsEarly > 0) load_kept(step, r, unit, kept);
-    if (Cell::kReadsState) state = f_.state_before(step, r, unit);
-    simd::store(direct(r) + unit, Cell::early(kept, state, d_out, sum, part));
-    keep_part(step, r, kParts, unit, sum);
-    for (int p = kParts - Cell::kPartsEarly; p < kParts; ++p) keep_part(step, r, p, unit, part[p]);
+    if (Cell::kPartsEarly > 0) load_kept(row, unit, kept);
+    if (Cell::kReadsState) state = row.state_before.load(unit, width_ - unit);
+    simd::store(row.direct + unit, Cell::early(kept, state, d_out, sum, part));
+    keep_part(row, kParts, unit, sum);
+    for (int p = kParts - Cell::kPartsEarly; p < kParts; ++p) keep_part(row, p, unit, part[p]);
   }
 
   // The gradient of what the second weights are multiplied with, and then of the gates.
@@ -127,55 +156,54 @@ class Backward {
       std::vector<const A*> rows(static_cast<size_t>(count));
       for (int64_t r = 0; r < count; ++r) rows[r] = f_.parts(step, r);
       std::fill_n(sums, count * width, A(0));
-      multiply<Of>(unit_split_.count(panel), rows.data(), count, kParts * f_.gate, f_.sum,
-                   second_.panel(panel, 0), sums, width, sums, width, count == 1,
-                   second_.after(panel, 0, next));
+      second_.add(panel, 0, rows.data(), count, kParts * f_.gate, sums, count == 1, next);
+      const int64_t first = unit_split_.first(panel) * n;
       for (int64_t r = 0; r < count; ++r) {
-        for (int v = 0; v < unit_split_.count(panel); ++v) {
-          const int64_t unit = (unit_split_.first(panel) + v) * n;
-          apply(step, r, unit, simd::load(sums + r * width + v * n));
+        const Row row(*this, step, r);
+        for (int64_t v = 0; v < width; v += n) {
+          apply(row, first + v, simd::load(sums + r * width + v));
         }
       }
     }
   }
 
   // The chain rule of the cell's `forward`.
-  void apply(int64_t step, int64_t r, int64_t unit, V d_out) {
-    const int64_t t = seq_.time(step, r), b = seq_.item(r), count = units_ - unit;
+  [[gnu::always_inline]] void apply(const Row& row, int64_t unit, V d_out) {
+    const int64_t count = units_ - unit;
     V kept[Cell::kKept > 0 ? Cell::kKept : 1], part[kParts], c = simd::zero<A>(), d_c = c,
                                                              c_before = c, state = c, out = c;
-    load_kept(step, r, unit, kept);
+    load_kept(row, unit, kept);
     if (Cell::kHasCell) {
-      d_c = simd::load(d_cell(r) + unit);
-      c = f_.load_row(from_.cells, t, b, unit, count);
-      c_before = f_.cell_before(step, r, unit);
+      d_c = simd::load(row.d_cell + unit);
+      c = row.cell.load(unit, count);
+      c_before = row.cell_before.load(unit, count);
     }
-    if (Cell::kReadsState) state = f_.state_before(step, r, unit);
-    if (!Cell::kSecond) out = f_.load_row(from_.y, t, b, unit, count);
+    if (Cell::kReadsState) state = row.state_before.load(unit, count);
+    if (!Cell::kSecond) out = row.y.load(unit, count);
     const OwnVectors<T> own{layer_.own, unit, units_};
     const V past = Cell::backward(kept, out, state, c, c_before, d_out, d_c, part, own);
-    if (!Cell::kSecond) simd::store(direct(r) + unit, past);
+    if (!Cell::kSecond) simd::store(row.direct + unit, past);
     if constexpr (Cell::kSecond) {
-      A* passing = direct(r) + unit;
+      A* passing = row.direct + unit;
       if (Cell::kReadsState) simd::store(passing, simd::load(passing) + past);
-      f_.store_middle(step, r, unit, Cell::middle(kept, state, c));
+      f_.store_middle(row.step, row.r, unit, Cell::middle(kept, state, c));
     }
-    if (Cell::kHasCell) simd::store(d_cell(r) + unit, d_c);
-    for (int p = 0; p < kParts - Cell::kPartsEarly; ++p) keep_part(step, r, p, unit, part[p]);
+    if (Cell::kHasCell) simd::store(row.d_cell + unit, d_c);
+    for (int p = 0; p < kParts - Cell::kPartsEarly; ++p) keep_part(row, p, unit, part[p]);
     if constexpr (Cell::kOwn > 0) {
       if (to_.own) add_own(unit, part, c, c_before);
     }
   }
-  void load_kept(int64_t step, int64_t r, int64_t unit, V* kept) const {
-    const int64_t t = seq_.time(step, r), b = seq_.item(r), count = units_ - unit;
-    for (int q = 0; q < Cell::kKept; ++q) {
-      kept[q] = kept_gates_ ? f_.load_row(from_.gates, t, b, q * units_ + unit, count)
-                            : f_.load_part(step, r, q, unit);
-    }
+  void load_kept(const Row& row, int64_t unit, V* kept) const {
+    // Loops would keep these vectors in memory.
+    simd::unroll<Cell::kKept>([&](auto q) __attribute__((always_inline)) {
+      kept[q] = kept_gates_ ? row.gates.load(q * units_ + unit, units_ - unit)
+                            : f_.load_part(row.parts, q, unit);
+    });
   }
   // A part of a frame, and its share in the sum over all frames.
-  void keep_part(int64_t step, int64_t r, int p, int64_t unit, V part) {
-    f_.store_part(step, r, p, unit, part);
+  void keep_part(const Row& row, int p, int64_t unit, V part) {
+    f_.store_part(row.parts, p, unit, part);
     A* sum = bias_.numbers(p) + unit;
     simd::store(sum, simd::load(sum) + part);
   }
@@ -228,23 +256,23 @@ class Backward {
   // d_x = d_gates · W_ih; 0 beyond the end of a sequence
   void input_grad() {
     constexpr int64_t kRows = 240;
-    const Split split(ceil_div(layer_.inputs(), n), kWide, dev_.num_threads());
-    const ColumnPanels<T, Of> panels(dev_, split, layer_.w_ih, kGates);
+    const ColumnPanels<T, Of> panels(dev_, layer_.w_ih, kGates, seq_.frames());
+    const Split& split = panels.split;
     const int64_t chunks = ceil_div(seq_.frames(), kRows);
-    auto memory = dev_.template workspace<A>(dev_.num_threads() * kRows * kWide * n);
+    const int64_t sums_size = std::min(kRows, seq_.frames()) * panels.widest();
+    auto memory = dev_.template workspace<A>(dev_.num_threads() * sums_size);
     const int64_t steps = seq_.frames() * split.vectors * kGates * units_;
     run_phases<typename Of::Thread>(
         dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
           const int64_t panel = item / chunks, first = item % chunks * kRows;
           const int64_t count = std::min(kRows, seq_.frames() - first),
                         width = split.count(panel) * n;
-          A* sums = memory.data() + home * kRows * kWide * n;
+          A* sums = memory.data() + home * sums_size;
           const A* rows[kRows];
           for (int64_t i = 0; i < count; ++i) rows[i] = f_.all.data() + (first + i) * f_.row_size;
           std::fill_n(sums, count * width, A(0));
           for (int g = 0; g < kGates; ++g) {
-            multiply<Of>(split.count(panel), rows, count, Cell::kInputPart[g] * f_.gate, f_.gate,
-                         panels.panel(panel, g), sums, width, sums, width, count == 1);
+            panels.add(panel, g, rows, count, Cell::kInputPart[g] * f_.gate, sums, count == 1);
           }
           for (int64_t i = 0; i < count; ++i) {
             const auto [step, r] = f_.where(first + i);
@@ -252,7 +280,8 @@ class Backward {
                         sums + i * width);
           }
         });
-    dev_.parallel(seq_.batch, [&](int64_t r) {
+    const int64_t beyond = (seq_.steps * seq_.batch - seq_.frames()) * layer_.inputs();
+    parallel_if_large(dev_, beyond > 0 ? seq_.batch : 0, beyond, [&](int64_t r) {
       for (int64_t t = seq_.length(r); t < seq_.steps; ++t) {
         for (int64_t i = 0; i < layer_.inputs(); ++i) to_.x(t, seq_.item(r), i) = T(0);
       }
@@ -271,8 +300,9 @@ class Backward {
   const Sequences& seq_;
   const int64_t units_, width_;
   const bool kept_gates_;
-  const Split split_, unit_split_;  // of the state; with a second product, of the units
   const ColumnPanels<T, Of> recurrent_, second_;
+  const Split &split_, &unit_split_;  // of the state; with a second product, of the units
+  const int64_t sums_size_;
   const Rows<T, Numbers> direct_, d_cell_;  // carried to the step before
   const Rows<T, Numbers> bias_;             // sums over all frames: of the parts, of own weights
   const Workspace<A> sums_;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "nativeops/devices/cpu/dots.h"
 #include "nativeops/devices/cpu/panels.h"
 #include "nativeops/devices/cpu/phases.h"
 #if NATIVEOPS_LEVEL >= 3
@@ -23,6 +24,10 @@ class WeightGrad {
   static constexpr bool kPairs = !std::is_same_v<Of, Numbers> && !Of::kAreTiles;
   static constexpr int n = simd::kLanes<A>, kWide = Of::kWide;
   static constexpr int64_t kFrames = 768, kRows = Of::kAreTiles ? 256 : 240;
+  // With few frames nearly all the time is that of writing results: a few rows are written from end
+  // to end. Else a panel is read once for many rows.
+  static constexpr int64_t kFewRows = 48;
+  static constexpr int64_t kStep = Of::template kRows<kWide>;
 
  public:
   // words: the gates' gradients, for each frame a row of `parts` with `gate` words each, and one
@@ -45,14 +50,17 @@ class WeightGrad {
   // to[gate·units + u][c] = Σ_frame parts[frame][part[gate]][u] · right[frame][c]
   void add(Out<T, 2> to, const int* part, int64_t units) {
     const bool direct = std::is_same_v<A, T> && to.stride(1) == 1;
-    const Split split(ceil_div(to.size(1), n), kWide, dev_.num_threads());
+    const int64_t height = frames_ <= kFewForPacking ? kFewRows : kRows,
+                  chunks = ceil_div(to.size(0), height);
+    const Split split(ceil_div(to.size(1), n), kWide,
+                      chunks < dev_.num_threads() ? dev_.num_threads() : 1);
     auto memory = dev_.template workspace<A>(direct ? 0 : to.count());
     const View<A, 2> result = direct ? View<A, 2>{reinterpret_cast<A*>(to.data),
                                                   {to.size(0), to.size(1)},
                                                   {to.stride(0), to.stride(1)}}
                                      : dense(memory.data(), to.size(0), to.size(1));
-    targets_.push_back({to, part, units, split, ceil_div(to.size(0), kRows), direct, result,
-                        std::move(memory), dev_.template workspace<A>(split.vectors * n * depth_)});
+    targets_.push_back({to, part, units, split, height, chunks, direct, result, std::move(memory),
+                        dev_.template workspace<A>(split.vectors * n * depth_)});
   }
 
   // copy(i, frame, first, count, to) gives columns [first, first + count) of right[frame] of the
@@ -89,11 +97,12 @@ class WeightGrad {
     const int* part;
     int64_t units;
     Split split;
-    int64_t chunks;  // of rows
-    bool direct;     // result is `to` itself
+    int64_t height, chunks;  // rows of a chunk
+    bool direct;             // result is `to` itself
     View<A, 2> result;
     Workspace<A> memory, right;
-    int64_t items() const { return split.panels * chunks; }
+    bool few() const { return height == kFewRows; }
+    int64_t items() const { return few() ? std::max(split.panels, chunks) : split.panels * chunks; }
   };
 
   void store(const Target& target) {
@@ -181,33 +190,51 @@ class WeightGrad {
     }
   }
 
+  // For some panels a chunk of rows: with few frames for all, else for one.
   void multiply_part(const Target& target, int64_t item, int64_t count, bool fresh) {
-    const Split& split = target.split;
-    const int64_t panel = item / target.chunks, first = item % target.chunks * kRows,
-                  first_column = split.first(panel) * n;
-    const View<A, 2>& to = target.result;
-    const int64_t height = std::min(kRows, to.size(0) - first), width = split.count(panel) * n;
-    const int64_t inside = std::min(width, to.size(1) - first_column);
+    const int64_t first = (target.few() ? item : item % target.chunks) * target.height,
+                  height = std::min(target.height, target.to.size(0) - first);
+    const int64_t begin = target.few() ? 0 : item / target.chunks,
+                  end = target.few() ? target.split.panels : begin + 1;
+    if (height <= 0) return;
     const A* rows[kRows];
-    for (int64_t i = 0; i < height; ++i) {
-      const int64_t gate = (first + i) / target.units, unit = (first + i) % target.units;
+    int64_t gate = first / target.units, unit = first % target.units;
+    for (int64_t i = 0; i < height; ++i, ++unit) {
+      if (unit == target.units) ++gate, unit = 0;
       rows[i] = rows_.data() + (target.part[gate] * room_ + unit) * stride_;
     }
-    alignas(64) A zeros[kWide * n] = {};
-    constexpr int64_t kStep = Of::template kRows<kWide>;
-    alignas(64) A sums[kStep * kWide * n];
     int64_t some = 0;
     for (int64_t i = 0; i < height; i += some) {
       some = std::min(kStep, height - i);  // of tiles, those of one gate: at equal distances
       if (Of::kAreTiles) some = std::min(some, target.units - (first + i) % target.units);
-      multiply<Of>(split.count(panel), rows + i, some, 0, Of::words(count),
-                   target.right.data() + first_column * depth_, zeros, 0, sums, width, some == 1);
-      for (int64_t r = 0; r < some; ++r) {
-        A* row = &to(first + i + r, first_column);
-        for (int64_t c = 0; c < inside; c += n) {
-          const simd::Vec<A> sum = simd::load(sums + r * width + c);
-          simd::store(row + c, fresh ? sum : simd::load(row + c, inside - c) + sum, inside - c);
-        }
+      for (int64_t panel = begin; panel < end; ++panel) {
+        multiply_some(target, panel, first + i, rows + i, some, count, fresh);
+      }
+    }
+  }
+  void multiply_some(const Target& target, int64_t panel, int64_t row, const A* const* rows,
+                     int64_t height, int64_t count, bool fresh) {
+    const int vectors = target.split.count(panel);
+    const int64_t column = target.split.first(panel) * n, width = vectors * n;
+    const View<A, 2>& to = target.result;
+    const int64_t inside = std::min(width, to.size(1) - column);
+    A* result = &to(row, column);
+    alignas(64) static constexpr A kZeros[kWide * n] = {};
+    const auto multiply_to = [&](const A* init, int64_t init_stride, A* sums, int64_t stride) {
+      multiply<Of>(vectors, rows, height, 0, Of::words(count),
+                   target.right.data() + column * depth_, init, init_stride, sums, stride,
+                   height == 1);
+    };
+    if (!Of::kAreTiles && inside == width) {  // tiles add to `init`, which rounds at each frame
+      return fresh ? multiply_to(kZeros, 0, result, to.stride(0))
+                   : multiply_to(result, to.stride(0), result, to.stride(0));
+    }
+    alignas(64) A sums[kStep * kWide * n];
+    multiply_to(kZeros, 0, sums, width);
+    for (int64_t r = 0; r < height; ++r, result += to.stride(0)) {
+      for (int64_t c = 0; c < inside; c += n) {
+        const simd::Vec<A> sum = simd::load(sums + r * width + c);
+        simd::store(result + c, fresh ? sum : simd::load(result + c, inside - c) + sum, inside - c);
       }
     }
   }
