@@ -45,8 +45,8 @@ def of_absent(gradients: Any, ctx: Any, optional: Sequence[tuple[int, ArraySpec]
     found = list(gradients)
     for place, spec in optional:
         if place in ctx.absent:
-            empty = torch.zeros((0,) * len(spec.axes), device=ctx.device)
-            found[place] = empty if ctx.needs_input_grad[place + 1] else None
+            asked = ctx.needs_input_grad[place + 1]
+            found[place] = torch.zeros((0,) * len(spec.axes), device=ctx.device) if asked else None
     return tuple(found)
 
 
