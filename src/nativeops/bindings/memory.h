@@ -7,8 +7,8 @@
 
 namespace nativeops::core {
 
-// From here on what is given back is kept for the next call, and results of NumPy and PyTorch lie in
-// it. Their allocators often give it back to the system: two gradients of 0.6 MB took 440 us, of
+// From here on what is given back is kept for the next call, and results of NumPy and PyTorch lie
+// in it. Their allocators often give it back to the system: two gradients of 0.6 MB took 440 us, of
 // which 35 to compute them.
 constexpr size_t kWorthKeeping = size_t{256} << 10;
 // From here on in huge pages.
