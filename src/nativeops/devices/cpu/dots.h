@@ -121,19 +121,19 @@ void dots(const A* const* rows, int64_t height, const T* weight, int64_t weight_
 // EPYC, 2026-11).
 constexpr int64_t kFewForPacking = 24;
 
-// sums[r][j] += Σ_k rows[r][k] · weight[k][j] for kDeep rows of weights, `count` numbers each. The
-// last vector of sums is a whole one.
+// sums[r][j] += Σ_k rows[r][offset + k] · weight[k][j] for kDeep rows of weights, `count` numbers
+// each. The last vector of sums is a whole one.
 template <int kRows, int kDeep, class A>
-void add_some_rows(const A* const* rows, int64_t k, const A* weight, int64_t weight_stride,
+void add_some_rows(const A* const* rows, int64_t offset, const A* weight, int64_t weight_stride,
                    int64_t count, A* sums, int64_t stride) {
   constexpr int n = simd::kLanes<A>;
   simd::Vec<A> value[kRows][kDeep];
   simd::unroll<kRows>([&](auto r) {
-    simd::unroll<kDeep>([&](auto d) { value[r][d] = simd::broadcast(rows[r][k + d]); });
+    simd::unroll<kDeep>([&](auto d) { value[r][d] = simd::broadcast(rows[r][offset + d]); });
   });
   const auto add = [&](int64_t j, auto load) __attribute__((always_inline)) {
     simd::Vec<A> w[kDeep];
-    simd::unroll<kDeep>([&](auto d) { w[d] = load(weight + (k + d) * weight_stride + j); });
+    simd::unroll<kDeep>([&](auto d) { w[d] = load(weight + d * weight_stride + j); });
     simd::unroll<kRows>([&](auto r) {
       simd::Vec<A> sum = simd::load(sums + r * stride + j);
       simd::unroll<kDeep>([&](auto d) { sum = simd::fma(value[r][d], w[d], sum); });
@@ -148,7 +148,7 @@ void add_some_rows(const A* const* rows, int64_t k, const A* weight, int64_t wei
 // The same for `depth` rows of weights and any number of rows, in the order of k: a few rows of
 // weights after the other, each from end to end.
 template <class A>
-void add_rows(const A* const* rows, int64_t height, int64_t depth, const A* weight,
+void add_rows(const A* const* rows, int64_t height, int64_t offset, int64_t depth, const A* weight,
               int64_t weight_stride, int64_t count, A* sums, int64_t stride) {
   constexpr int kDeep = 8, kValues = NATIVEOPS_LEVEL >= 2 ? 16 : 8;
   for (int64_t k0 = 0; k0 < depth; k0 += kDeep) {
@@ -157,12 +157,12 @@ void add_rows(const A* const* rows, int64_t height, int64_t depth, const A* weig
       constexpr int kOnce = std::min(kDeep, kValues / height);
       int64_t k = k0;
       for (; k + kOnce <= end; k += kOnce) {
-        add_some_rows<height, kOnce>(rows + r, k, weight, weight_stride, count, sums + r * stride,
-                                     stride);
+        add_some_rows<height, kOnce>(rows + r, offset + k, weight + k * weight_stride,
+                                     weight_stride, count, sums + r * stride, stride);
       }
       for (; k < end; ++k) {
-        add_some_rows<height, 1>(rows + r, k, weight, weight_stride, count, sums + r * stride,
-                                 stride);
+        add_some_rows<height, 1>(rows + r, offset + k, weight + k * weight_stride, weight_stride,
+                                 count, sums + r * stride, stride);
       }
     };
     int64_t r = 0;

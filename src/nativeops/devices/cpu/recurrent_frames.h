@@ -60,11 +60,9 @@ class ColumnPanels {
     const int64_t width = split.count(p) * n;
     if constexpr (std::is_same_v<Of, Numbers> && std::is_same_v<A, T>) {
       if (lies_) {
-        const A* from[kFewForPacking];
-        for (int64_t r = 0; r < count; ++r) from[r] = rows[r] + offset;
         const int64_t column = split.first(p) * n;
-        return add_rows(from, count, units_, &matrix_(gate * units_, column), matrix_.stride(0),
-                        std::min(width, matrix_.size(1) - column), sums, width);
+        return add_rows(rows, count, offset, units_, &matrix_(gate * units_, column),
+                        matrix_.stride(0), std::min(width, matrix_.size(1) - column), sums, width);
       }
     }
     multiply<Of>(split.count(p), rows, count, offset, gate_, panel(p, gate), sums, width, sums,
