@@ -19,8 +19,10 @@ import pytest
 
 from nativeops.bench import compare, history
 from nativeops.bench.case import OURS, Bench, Known, Rival, spread_rows
+from nativeops.bench.machine import machine_key
 from nativeops.bench.measure import Effort, Runner, measure, reason_to_skip, settle
 from nativeops.bench.measurement import Measurement, from_json
+from nativeops.bench.place import Place
 from nativeops.bench.run import Plan, WorkerError, run
 
 SHORT = Effort(seconds=1e-9, fewest=3, most=5, sample=1e-9)
@@ -98,6 +100,21 @@ def test_every_rival_is_called_with_arrays_of_a_framework() -> None:
     rivals = [rival for some in benches for bench in some for rival in bench.rivals]
     assert len(rivals) > 50
     assert {each.framework for each in rivals} <= {"numpy", "torch", "jax", "tensorflow"}
+
+
+def test_a_gpu_has_a_name_and_rivals_of_its_own() -> None:
+    gpu = Place("cuda")
+    assert machine_key("NVIDIA H200") == "nvidia-h200"
+    assert not gpu.takes(rival("numpy", np.copy))
+    assert gpu.takes(replace(rival("torch", np.copy), framework="torch"))
+    assert Place().takes(rival("numpy", np.copy))
+
+
+def test_without_a_gpu_the_benchmark_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "no NVIDIA GPU" in Place("cuda").missing()
+    assert not Place().missing()
 
 
 def test_rounds_alternate_and_measure_the_limit_in_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ def check_result(result: Any, expected: Sequence[Known], tolerance: float) -> No
     if expected and len(results) != len(expected):
         raise ResultError(f"{len(results)} results where {len(expected)} are known")
     for got, (index, values) in zip(results, expected, strict=False):
-        plain = got.detach() if hasattr(got, "detach") else got
+        plain = got.detach().cpu() if hasattr(got, "detach") else got
         found = np.asarray(plain)[index].astype(np.float64)
         if found.shape != values.shape:
             raise ResultError(f"shape {list(found.shape)} instead of {list(values.shape)}")

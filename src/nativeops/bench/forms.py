@@ -58,7 +58,7 @@ def torch_rival(
     def prepare(*arrays: NdArray) -> Callable[[], Any]:
         import torch
 
-        tensors = (torch.from_numpy(array.copy()) for array in arrays)
+        tensors = (torch.tensor(array) for array in arrays)
         return partial(function, *(tensor.requires_grad_(needs_gradient) for tensor in tensors))
 
     return Rival(_name(function, name), prepare, package, "torch", memory)
@@ -76,7 +76,7 @@ def torch_gradient(
     def prepare(*arrays: NdArray) -> Callable[[], Any]:
         import torch
 
-        *inputs, d_out = (torch.from_numpy(array.copy()) for array in arrays)
+        *inputs, d_out = (torch.tensor(array) for array in arrays)
         inputs = [tensor.requires_grad_() for tensor in inputs]
         return lambda: torch.autograd.grad(function(*inputs), inputs, d_out)
 

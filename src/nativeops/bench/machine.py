@@ -28,11 +28,15 @@ def cpu_name() -> str:
     return name.strip() + kind
 
 
-def machine_key() -> str:
-    """The machine in a word that can be a file name, for example ``amd-epyc-25-17-2cpu``."""
-    words = re.findall(r"[a-z0-9]+", cpu_name().lower())
+def machine_key(gpu: str = "") -> str:
+    """The machine in a word that can be a file name, for example ``amd-epyc-25-17-2cpu``.
+
+    Args:
+        gpu: Its name, if that is measured.
+    """
+    words = re.findall(r"[a-z0-9]+", (gpu or cpu_name()).lower())
     kept = [word for word in words if word not in ("family", "model", "cpu")]
-    return "-".join([*kept, f"{os.cpu_count()}cpu"])
+    return "-".join(kept if gpu else [*kept, f"{os.cpu_count()}cpu"])
 
 
 def compiler(libraries: Iterable[Path]) -> str:

@@ -16,6 +16,7 @@ from nativeops.bench.case import Bench, Known, Rival, Size, size_text
 from nativeops.bench.check import ResultError, check_result
 from nativeops.bench.machine import package_version
 from nativeops.bench.measurement import Measurement
+from nativeops.bench.place import CPU, Place
 
 MEMORY_MOST = 12e9  # bytes; a rival that would need more is left out
 CALL_MOST = 10.0  # seconds; a rival whose single call would take longer is left out
@@ -70,16 +71,24 @@ class Runner:
     rival: Rival
     call: Callable[[], Any]
     once: float  # seconds of one call, roughly
+    place: Place = CPU
     samples: list[float] = field(default_factory=list)
 
     def sample(self, shortest: float) -> None:
         """Take one sample by itself; a short call is repeated, after warming up half as long."""
         settle()
         repeat = max(1, math.ceil(shortest / max(self.once, 1e-9)))
-        timer = Timer(self.call)
         if self.once < 20 * shortest:
-            timer.timeit(max(1, repeat // 2))
-        self.samples.append(timer.timeit(repeat) / repeat / self.rival.calls)
+            _seconds(self.call, self.place, max(1, repeat // 2))
+        self.samples.append(_seconds(self.call, self.place, repeat) / repeat / self.rival.calls)
+
+
+def _seconds(call: Callable[[], Any], place: Place, repeat: int) -> float:
+    """Of some calls, until the last one's work is done."""
+    calls = Timer(call).timeit(repeat)
+    started = time.perf_counter()
+    place.finish()
+    return calls + time.perf_counter() - started
 
 
 def measure(
@@ -87,6 +96,7 @@ def measure(
     sizes: Sequence[Size],
     effort: Effort = THOROUGH,
     progress: Progress = lambda text, share: None,
+    place: Place = CPU,
 ) -> Iterator[Measurement]:
     """All rivals at all sizes; a rival's speed at one says whether the next takes too long."""
     effort = replace(effort, seconds=min(effort.seconds, bench.seconds))
@@ -94,29 +104,35 @@ def measure(
     for size in sizes:
         work = bench.work(**size) if bench.work else math.nan
         predicted = {name: seconds * work for name, seconds in speed.items()}
-        for figures in _measure_size(bench, size, effort, predicted, progress):
+        for figures in _measure_size(bench, size, effort, predicted, progress, place):
             if figures.counts:
                 speed[figures.rival] = figures.median / work
             yield figures
 
 
 def _measure_size(
-    bench: Bench, size: Size, effort: Effort, predicted: dict[str, float], progress: Progress
+    bench: Bench,
+    size: Size,
+    effort: Effort,
+    predicted: dict[str, float],
+    progress: Progress,
+    place: Place,
 ) -> Iterator[Measurement]:
     work = bench.work(**size) if bench.work else math.nan
     arrays = bench.arrays(size)
     expected = bench.expected(*arrays) if bench.expected else ()
     figures: dict[str, Measurement] = {}
     runners: list[Runner] = []
-    for rival in bench.rivals:
+    for rival in filter(place.takes, bench.rivals):
         progress(f"{size_text(size)}: {rival.name} is checked", 0.0)
         blank = _blank(bench, size, rival)
         if skipped := reason_to_skip(rival, size, predicted.get(rival.name, math.nan)):
             figures[rival.name] = replace(blank, skipped=skipped)
             continue
         try:
-            runners.append(_checked(rival, arrays, expected, bench.tolerance_of(rival)))
-            figures[rival.name] = blank
+            runner = _checked(rival, arrays, expected, bench.tolerance_of(rival), place)
+            figures[rival.name] = replace(blank, memory=_gpu_memory(bench, size, runner))
+            runners.append(runner)
         except Exception as problem:  # a rival may fail in any way; the others go on
             figures[rival.name] = replace(blank, error=_one_line(problem))
     rates = _rounds(
@@ -145,7 +161,7 @@ def _rounds(
             break
         share = min(passed / effort.seconds, done / fewest, 1.0)
         progress(done + 1, max(done / effort.most, share))
-        if bench.limit:
+        if bench.limit and not runners[0].place.on_gpu:
             settle()
             bench.limit()
             rates.append(bench.limit())
@@ -181,15 +197,22 @@ def reason_to_skip(rival: Rival, size: Size, predicted: float) -> str:
 
 
 def _checked(
-    rival: Rival, arrays: Sequence[Any], expected: Sequence[Known], tolerance: float
+    rival: Rival, arrays: Sequence[Any], expected: Sequence[Known], tolerance: float, place: Place
 ) -> Runner:
     """Run a rival, compare what it gives, and find out roughly how long it takes.
 
     That is seen from a second call: the first one may compile an op.
     """
-    call = rival.prepare(*arrays)
+    call = place.prepare(rival, arrays)
     check_result(call(), expected, tolerance)
-    return Runner(rival, call, Timer(call).timeit(1))
+    return Runner(rival, call, _seconds(call, place, 1), place)
+
+
+def _gpu_memory(bench: Bench, size: Size, runner: Runner) -> int | None:
+    """PyTorch counts its memory on a GPU; that of the CPU is measured in a process of its own."""
+    if not runner.place.on_gpu or runner.rival.framework != "torch":
+        return None
+    return runner.place.peak_growth(runner.call) if size in bench.memory_sizes else None
 
 
 def _one_line(problem: Exception) -> str:

@@ -219,14 +219,14 @@ def _tensors(arrays: tuple[NdArray, ...], dtype: str) -> tuple[list[Any], dict[s
     """Five tensors of numbers, and the lengths, if there are any."""
     import torch
 
-    more = {"lengths": torch.from_numpy(arrays[5].copy())} if len(arrays) > 5 else {}
+    more = {"lengths": torch.tensor(arrays[5])} if len(arrays) > 5 else {}
     return [_tensor(array, dtype) for array in arrays[:5]], more
 
 
 def _tensor(array: NdArray, dtype: str) -> Any:
     import torch
 
-    return torch.from_numpy(array.copy()).to(getattr(torch, dtype))
+    return torch.tensor(array).to(getattr(torch, dtype))
 
 
 def _comparable(tensor: Any) -> Any:

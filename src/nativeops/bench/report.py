@@ -22,9 +22,9 @@ def cases(benches: Sequence[Bench], rows: Sequence[Row]) -> Iterator[tuple[str, 
         yield f"{case}: {about[case]}", list(group)
 
 
-def to_terminal(run: Run, benches: Sequence[Bench], rows: Sequence[Row], cpu: str) -> Group:
+def to_terminal(run: Run, benches: Sequence[Bench], rows: Sequence[Row], processor: str) -> Group:
     """The whole report, for `rich.console.Console.print`."""
-    parts: list[Table | Text] = [Text(headline(run, cpu)), Text(versions(rows) + "\n")]
+    parts: list[Table | Text] = [Text(headline(run, processor)), Text(versions(rows) + "\n")]
     for title, some in cases(benches, rows):
         parts += [Text(title, style="bold"), _table(some, box.SIMPLE_HEAD)]
         parts += [Text(f"  {remark}") for remark in [*remarks(some), ""]]
@@ -32,10 +32,10 @@ def to_terminal(run: Run, benches: Sequence[Bench], rows: Sequence[Row], cpu: st
 
 
 def to_markdown(
-    run: Run, benches: Sequence[Bench], rows: Sequence[Row], cpu: str, picture: str = ""
+    run: Run, benches: Sequence[Bench], rows: Sequence[Row], processor: str, picture: str = ""
 ) -> str:
     """The same report as a Markdown page; `picture` is a file beside it."""
-    page = [f"# {run.op}", headline(run, cpu), versions(rows), LEGEND]
+    page = [f"# {run.op}", headline(run, processor), versions(rows), LEGEND]
     if picture:
         page.append(f"![The medians as bars]({picture})")
     for title, some in cases(benches, rows):
@@ -57,10 +57,11 @@ LEGEND = (
 )
 
 
-def headline(run: Run, cpu: str) -> str:
+def headline(run: Run, processor: str) -> str:
     """On what was measured."""
+    how = f"{run.threads} threads, {run.instructions}" if run.device == "cpu" else "float32 in full"
     return (
-        f"{run.op} on {run.device}: {cpu}, {run.threads} threads, {run.instructions}; "
+        f"{run.op} on {run.device}: {processor}, {how}; "
         f"{run.compiler}; commit {run.commit}; {run.date[:10]}"
     )
 

@@ -35,6 +35,7 @@ class Plan:
         smallest: Only the first size of each case.
         memory: Whether to measure peak memory, too.
         folder: Where the module is imported from, if it is on no path.
+        device: `cpu` or `cuda`.
     """
 
     module: str
@@ -45,6 +46,7 @@ class Plan:
     smallest: bool = False
     memory: bool = True
     folder: str = ""
+    device: str = "cpu"
 
     def jobs(self) -> Iterator[tuple[Bench, list[Size]]]:
         """The cases, each with its sizes."""
@@ -85,7 +87,7 @@ def _run_case(
             done = len(timed) / len(bench.rivals) + line["share"]
             progress(line["doing"], 0.7 * done / len(sizes))
     for number, figures in enumerate(timed):
-        wanted = plan.memory and figures.counts and _wants_memory(plan, bench, figures.size)
+        wanted = figures.counts and _wants_memory(plan, bench, figures.size)
         if wanted:
             text = f"{size_text(figures.size)}: memory of {figures.rival}"
             progress(text, 0.7 + 0.3 * number / len(timed))
@@ -95,6 +97,8 @@ def _run_case(
 
 
 def _wants_memory(plan: Plan, bench: Bench, size: Size) -> bool:
+    if not plan.memory or plan.device != "cpu":  # a GPU's is counted beside the times
+        return False
     return size in bench.memory_sizes or bool(plan.sizes and bench.memory_sizes)
 
 
@@ -103,7 +107,9 @@ def _worker(
 ) -> Iterator[dict[str, Any]]:
     """The lines that a fresh process answers to one job."""
     own = [dict(size) for size in sizes]
-    job = Job(plan.module, bench.name, own, plan.effort, plan.threads, memory_of, plan.folder)
+    job = Job(
+        plan.module, bench.name, own, plan.effort, plan.threads, memory_of, plan.folder, plan.device
+    )
     command = [sys.executable, "-m", "nativeops.bench.worker", job.as_json()]
     counts = dict.fromkeys(("OMP_NUM_THREADS", "NATIVEOPS_NUM_THREADS"), str(plan.threads))
     environment = {**os.environ, **counts, **bench.environment}

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from nativeops.bench.case import Bench, Size
 from nativeops.bench.measure import Effort, measure
 from nativeops.bench.memory import peak_growth
+from nativeops.bench.place import Place
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Job:
     threads: int
     memory_of: str = ""
     folder: str = ""
+    device: str = "cpu"
 
     def as_json(self) -> str:
         """For the command line."""
@@ -38,15 +40,18 @@ def main(argument: str) -> None:
     fields = json.loads(argument)
     job = Job(**{**fields, "effort": Effort(**fields["effort"])})
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job.threads])
-    results = _private_stdout()
+    results, place = _private_stdout(), Place(job.device)
+    place.begin()
     bench = next(each for each in benches(job.module, job.folder) if each.name == job.case)
     if job.memory_of:
         _say(results, memory=peak_growth(bench, job.memory_of, job.sizes[0]))
         return
     sizes: list[Size] = list(job.sizes)
-    for figures in measure(
-        bench, sizes, job.effort, lambda text, share: _say(results, doing=text, share=share)
-    ):
+
+    def progress(text: str, share: float) -> None:
+        _say(results, doing=text, share=share)
+
+    for figures in measure(bench, sizes, job.effort, progress, place):
         _say(results, measurement=figures.as_json())
 
 

@@ -5,7 +5,7 @@ import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -13,11 +13,14 @@ from nativeops.bench import compare, history, machine, picture, report
 from nativeops.bench.case import Size
 from nativeops.bench.measure import QUICK, THOROUGH
 from nativeops.bench.measurement import Measurement
+from nativeops.bench.place import Place
 from nativeops.bench.run import Plan, bench_module, run
 from nativeops.checking.source import importable
 from nativeops.cli.output import fail, find_op, print_data, progress_bar
 from nativeops.library import kernel_files, selected
 from nativeops.registry import ops
+
+Device = Literal["cpu", "cuda"]
 
 
 class Cases(NamedTuple):
@@ -51,6 +54,9 @@ def bench(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file, too.")
     ] = None,
+    device: Annotated[
+        Device, typer.Option(help="cuda: PyTorch's and JAX's rivals, on the first GPU.")
+    ] = "cpu",
     results: Annotated[
         Path | None,
         typer.Option(help="Folder for the history and the tables; with --quick none by default."),
@@ -61,6 +67,8 @@ def bench(
     given = tuple(read_size(text) for text in sizes or ())
     lines: list[dict[str, Any]] = []
     wrong = False
+    if missing := Place(device).missing():
+        fail(f"nativeops bench: {missing}")
     if (load := os.getloadavg()[0]) > 1:
         typer.echo(f"Other programs are busy (load {load:.1f}): expect wide quartiles.", err=True)
     for name, (module, cases_folder) in modules(subject).items():
@@ -73,6 +81,7 @@ def bench(
             smallest=quick and not given,
             memory=not quick,
             folder=cases_folder,
+            device=device,
         )
         if not list(plan.jobs()):
             fail(f"{name}: no case fits: it has {known_cases(plan)}.")
@@ -112,12 +121,14 @@ def of_files(path: Path) -> dict[str, Cases]:
 
 def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measurement], history.Run]:
     """Run, keep and print the figures of one subject; a run that is stopped keeps what it has."""
+    place = Place(plan.device)
+    processor = place.name()
     shared = history.Run(
         op=name,
-        device="cpu",
-        machine=machine.machine_key(),
+        device=plan.device,
+        machine=machine.machine_key(processor if place.on_gpu else ""),
         threads=plan.threads,
-        instructions=selected(),
+        instructions="" if place.on_gpu else selected(),
         compiler=machine.compiler(kernel_files()),
         commit=machine.commit(),
         date=machine.today(),
@@ -131,13 +142,12 @@ def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measuremen
                 history.append(file, shared, [figures])
     rows = compare.rows(shared, measured, before)
     benches = [each for each, _ in plan.jobs()]
-    cpu = machine.cpu_name()
-    print_data(report.to_terminal(shared, benches, rows, cpu))
+    print_data(report.to_terminal(shared, benches, rows, processor))
     if folder:
         page = folder / "results" / shared.machine / f"{name}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
-        drawn = draw(page.with_suffix(".svg"), report.headline(shared, cpu), measured)
-        page.write_text(report.to_markdown(shared, benches, rows, cpu, drawn))
+        drawn = draw(page.with_suffix(".svg"), report.headline(shared, processor), measured)
+        page.write_text(report.to_markdown(shared, benches, rows, processor, drawn))
     return measured, shared
 
 

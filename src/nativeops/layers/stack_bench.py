@@ -83,9 +83,9 @@ def _rival(make: Callable[..., Module], kind: str, *, training: bool, name: str 
 
         size = {"i": x.shape[2], "h": d_y.shape[2] // 2, "layers": len(layers)}
         module = make(kind, size)
-        lengths = torch.from_numpy(more[0].copy()) if more else None
-        given = torch.from_numpy(x.copy()).requires_grad_(training)
-        arriving = torch.from_numpy(d_y.copy())
+        lengths = torch.tensor(more[0], device="cpu") if more else None  # as PyTorch wants them
+        given = torch.tensor(x).requires_grad_(training)
+        arriving = torch.tensor(d_y)
         wanted = [given, *module.parameters()]
 
         def infer() -> Any:

@@ -101,10 +101,9 @@ def functional_fold(parts: Any, counts: Any, t: int, b: int, step: int) -> Any:
 
 def index_mean(parts: Any, index: Any, counts: Any, t: int, b: int) -> Any:
     """Rows added where they belong, and the mean; the places are known beforehand."""
-    import torch
 
     d = parts.shape[2]
-    total = torch.zeros(t * b, d).index_add_(0, index, parts.reshape(-1, d))
+    total = parts.new_zeros(t * b, d).index_add_(0, index, parts.reshape(-1, d))
     return total.reshape(t, b, d) / counts
 
 
@@ -126,7 +125,7 @@ def unchunk_rivals(t: int, b: int, size: int, step: int) -> list[Rival]:
 
         ours = partial(unchunk, n_time=t, n_batch=b, chunk_step=step)
         n = columns(t, b, size, step)
-        counts = 1 / torch.from_numpy(ours(np.ones((size, n, 1), np.float32)).factors)[..., None]
+        counts = 1 / torch.tensor(ours(np.ones((size, n, 1), np.float32)).factors)[..., None]
         column = torch.arange(n)
         time_of = column % (n // b) * step + torch.arange(size)[:, None]
         index = (time_of * b + column // (n // b)).reshape(-1)
@@ -138,7 +137,7 @@ def unchunk_rivals(t: int, b: int, size: int, step: int) -> list[Rival]:
         def prepare(parts: NdArray) -> Callable[[], Any]:
             import torch
 
-            return partial(prepared(function, indexed), torch.from_numpy(parts.copy()))
+            return partial(prepared(function, indexed), torch.tensor(parts))
 
         return Rival(function.__name__, prepare, "torch", "torch")
 

@@ -38,7 +38,7 @@ def _torch(loss_of: Callable[[Any, Any], Any]) -> Callable[..., Callable[[], Any
     def prepare(logits: NdArray, targets: NdArray) -> Callable[[], Any]:
         import torch
 
-        x, labels = torch.from_numpy(logits.copy()).requires_grad_(), torch.from_numpy(targets)
+        x, labels = torch.tensor(logits).requires_grad_(), torch.tensor(targets)
 
         def call() -> Any:
             loss = loss_of(x, labels)

@@ -53,8 +53,8 @@ def trained(make: Callable[[Any], Loss], package: str, name: str) -> Rival:
     def prepare(logits: NdArray, targets: NdArray) -> Callable[[], Any]:
         import torch
 
-        leaf = torch.from_numpy(logits.copy()).requires_grad_()
-        loss = make(torch.from_numpy(targets))
+        leaf = torch.tensor(logits).requires_grad_()
+        loss = make(torch.tensor(targets))
         return lambda: torch.autograd.grad(loss(leaf).sum(), leaf)
 
     return Rival(name, prepare, package, "torch")

@@ -41,11 +41,11 @@ def torch_rows(a: Any, b: Any) -> Any:
     """A row of all tables at a time, with a running minimum along it."""
     import torch
 
-    places = torch.arange(b.shape[1] + 1)
+    places = torch.arange(b.shape[1] + 1, device=b.device)
     row = places.expand(len(b), -1)
     for i in range(a.shape[1]):
         across = torch.minimum(row[:, 1:] + 1, row[:, :-1] + (a[:, i : i + 1] != b))
-        ways = torch.cat([torch.full((len(b), 1), i + 1), across], 1)
+        ways = torch.cat([row.new_full((len(b), 1), i + 1), across], 1)
         row = torch.cummin(ways - places, 1).values + places
     return row.min(1).values
 

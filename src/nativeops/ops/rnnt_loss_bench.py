@@ -59,7 +59,7 @@ def torch_training(
     def prepare(*arrays: NdArray) -> Any:
         import torch
 
-        x, *rest = (torch.from_numpy(array.copy()) for array in arrays)
+        x, *rest = (torch.tensor(array) for array in arrays)
         x.requires_grad_()
         return lambda: torch.autograd.grad(function(x, *rest).sum(), x)
 
@@ -82,7 +82,7 @@ def torch_diagonals(x: Any, y: Any, t_len: Any, u_len: Any) -> Any:
     label = log_p[:, :, :u].gather(-1, labels)[..., 0]
     never = x.new_full((b, 1), -1e30)
     alphas = [torch.cat([x.new_zeros(b, 1), never.expand(b, u)], 1)]
-    across = torch.arange(nodes)
+    across = torch.arange(nodes, device=x.device)
     for d in range(1, t + u):
         before = (d - 1 - across).clamp(0, t - 1)
         stay = alphas[-1] + blank[:, before, across]
@@ -90,7 +90,7 @@ def torch_diagonals(x: Any, y: Any, t_len: Any, u_len: Any) -> Any:
         up = alphas[-1][:, :-1] + label[:, (d - across[1:]).clamp(0, t - 1), across[:-1]]
         up = torch.where((d - across[1:] >= 0) & (d - across[1:] < t), up, never)
         alphas.append(torch.logaddexp(stay, torch.cat([never, up], 1)))
-    rows, last = torch.arange(b), t_len.long() - 1
+    rows, last = torch.arange(b, device=x.device), t_len.long() - 1
     ends = torch.stack(alphas)[last + u_len, rows, u_len.long()]
     return -(ends + blank[rows, last, u_len.long()])
 
