@@ -137,6 +137,8 @@ extern const char* const kLevels[4];
 const NativeopsServices* services();
 // The same for CUDA, where the core has no memory to lend.
 const NativeopsServices* cuda_services();
+// Copies an array on CUDA: a loaded library's kernel; null before one is loaded.
+NativeopsKernel cuda_copy();
 // Workspaces of the core: host memory.
 NativeopsMemory lend(const NativeopsCall* call, size_t bytes);
 void take_back(const NativeopsCall* call, NativeopsMemory memory);

@@ -32,6 +32,7 @@ std::deque<Candidate>& candidates() {
   return *list;
 }
 const NativeopsLibrary* libraries[4] = {};  // that measure the machine, by level
+NativeopsKernel copy_on_cuda = nullptr;
 int level_in_use = -1;
 
 int level_index(const char* name) {
@@ -96,6 +97,8 @@ const NativeopsServices* cuda_services() {
   return &table;
 }
 
+NativeopsKernel cuda_copy() { return copy_on_cuda; }
+
 int machine_level() {
   static const int level = cpu::level();
   return level;
@@ -122,6 +125,7 @@ const NativeopsLibrary* load_library(const char* path, std::string& error) {
     const NativeopsLibrary* library = table();
     if (library->abi != NATIVEOPS_ABI)
       return error = "it was built for another version of nativeops", nullptr;
+    if (library->copy) copy_on_cuda = library->copy;
     if (library->vector_rate) libraries[level_index(library->level)] = library;
     for (int i = 0; i < library->n_entries; ++i) {
       const NativeopsEntry& entry = library->entries[i];

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "nativeops/bindings/copies.h"
 #include "nativeops/bindings/core.h"
 #include "nativeops/bindings/memory.h"
 #include "nativeops/devices/cpu/floating.h"
@@ -67,16 +68,6 @@ struct Folded {
   }
 };
 
-void own_batch_strides(const Solution& solution, const NativeopsTensor& array, size_t named,
-                       int64_t* strides) {
-  const int lead = array.ndim - static_cast<int>(named);
-  for (int axis = 0; axis < solution.batch_rank; ++axis) {
-    const int own = axis - (solution.batch_rank - lead);
-    const bool repeats = own < 0 || array.shape[own] == 1;
-    strides[axis] = repeats ? 0 : array.strides[own];
-  }
-}
-
 void expect_results(const Solution& solution, const NativeopsTensor* outputs, int count) {
   for (int i = 0; i < count; ++i) {
     if (outputs[i].data == nullptr) continue;
@@ -115,87 +106,24 @@ bool sums_up_leading_axes(const Op& op, const NativeopsTensor* outputs) {
   return false;
 }
 
-// A row-major copy of an array, repeated along the leading axes that it lacks.
-class Copy {
- public:
-  NativeopsTensor make(const Solution& solution, const NativeopsTensor& of, size_t named) {
-    const int lead = solution.batch_rank;
-    rank_ = lead + static_cast<int>(named);
-    own_batch_strides(solution, of, named, steps_);
-    std::copy_n(solution.batch, lead, shape_);
-    std::copy_n(of.shape + of.ndim - named, named, shape_ + lead);
-    std::copy_n(of.strides + of.ndim - named, named, steps_ + lead);
-    contiguous_strides(rank_, shape_, strides_);
-    count_ = 1;
-    for (int axis = 0; axis < rank_; ++axis) count_ *= shape_[axis];
-    item_ = of.dtype.bits / 8;
-    memory_.resize(static_cast<size_t>(count_) * item_);
-    array_ = static_cast<char*>(of.data) + of.byte_offset;
-    NativeopsTensor copy = of;
-    copy.data = memory_.data();
-    copy.byte_offset = 0;
-    copy.ndim = rank_;
-    copy.shape = shape_;
-    copy.strides = strides_;
-    return copy;
-  }
-
-  void fetch() {
-    each([&](char* here, const char* there) { std::memcpy(here, there, item_); });
-  }
-  void put_back() {
-    each([&](const char* here, char* there) { std::memcpy(there, here, item_); });
-  }
-
- private:
-  template <class F>
-  void each(F&& f) {
-    int64_t index[NATIVEOPS_MAX_RANK] = {};
-    for (int64_t i = 0, at = 0; i < count_; ++i) {
-      f(memory_.data() + i * item_, array_ + at * static_cast<int64_t>(item_));
-      for (int axis = rank_ - 1; axis >= 0; --axis) {
-        at += steps_[axis];
-        if (++index[axis] < shape_[axis]) break;
-        at -= steps_[axis] * shape_[axis];
-        index[axis] = 0;
-      }
-    }
-  }
-
-  std::vector<char> memory_;
-  char* array_ = nullptr;
-  size_t item_ = 0;
-  int rank_ = 0;
-  int64_t count_ = 0;
-  int64_t shape_[NATIVEOPS_MAX_RANK], strides_[NATIVEOPS_MAX_RANK], steps_[NATIVEOPS_MAX_RANK];
-};
-
-Status run_on_copies(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
-                     NativeopsTensor* outputs, const NativeopsAttribute* attributes, Place place) {
-  if (place.device_type != kNativeopsCpu) {
-    std::snprintf(message, sizeof message,
-                  "its arrays' leading axes must lie one after the other; make them contiguous");
-    return Status::failed;
-  }
+Status run_on_copies(const Op& op, const Solution& solution, const NativeopsCall& call,
+                     const NativeopsTensor* inputs, const NativeopsTensor* outputs, Place place) {
+  const size_t n_inputs = op.inputs.size(), n_outputs = op.outputs.size();
+  NativeopsTensor tensors[NATIVEOPS_MAX_ARRAYS];
+  std::copy_n(inputs, n_inputs, tensors);
+  std::copy_n(outputs, n_outputs, tensors + n_inputs);
   try {
-    const size_t n_inputs = op.inputs.size(), n_outputs = op.outputs.size();
-    std::vector<Copy> copies(n_inputs + n_outputs);
-    std::vector<NativeopsTensor> tensors(inputs, inputs + n_inputs);
-    tensors.insert(tensors.end(), outputs, outputs + n_outputs);
-    for (size_t i = 0; i < n_inputs; ++i) {
-      if (!op.inputs[i].batch || is_absent(op.inputs[i], inputs[i])) continue;
-      tensors[i] = copies[i].make(solution, inputs[i], op.inputs[i].axes.size());
-      copies[i].fetch();
+    Copies copies(solution, call, n_inputs + n_outputs);
+    for (size_t i = 0; i < n_inputs + n_outputs; ++i) {
+      const bool is_result = i >= n_inputs;
+      const Array& spec = is_result ? op.outputs[i - n_inputs] : op.inputs[i];
+      const bool none = is_result ? tensors[i].data == nullptr : is_absent(spec, tensors[i]);
+      if (!spec.batch || none) continue;
+      const Status status = copies.take(tensors[i], spec.axes.size(), is_result);
+      if (status != Status::ok) return status;
     }
-    for (size_t i = 0, at = n_inputs; i < n_outputs; ++i, ++at) {
-      if (op.outputs[i].batch && outputs[i].data)
-        tensors[at] = copies[at].make(solution, outputs[i], op.outputs[i].axes.size());
-    }
-    const Status status =
-        run(op, solution, tensors.data(), tensors.data() + n_inputs, attributes, place);
-    if (status == Status::ok)
-      for (size_t i = n_inputs; i < copies.size(); ++i) copies[i].put_back();
-    return status;
+    const Status status = run(op, solution, tensors, tensors + n_inputs, call.attributes, place);
+    return status == Status::ok ? copies.put_back() : status;
   } catch (const std::bad_alloc&) {
     return Status::no_memory;
   }
@@ -237,12 +165,6 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
       std::fill_n(lead[i], solution.batch_rank, int64_t{0});
   }
   fold(solution, lead, batch);
-  if (batch.rank > 1 && sums_up_leading_axes(op, outputs))
-    return run_on_copies(op, solution, inputs, outputs, attributes, place);
-  for (int i = 0; i < batch.arrays; ++i)
-    folded.reshape(i, i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs], batch);
-  std::optional<cpu::ExactSmallNumbers> exact;
-  if (device == 0) exact.emplace();
   NativeopsCall call = {
       sizeof(NativeopsCall),
       place.device_id,
@@ -254,6 +176,12 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
       place.frame,
       message,
       sizeof message};
+  if (batch.rank > 1 && sums_up_leading_axes(op, outputs))
+    return run_on_copies(op, solution, call, inputs, outputs, place);
+  for (int i = 0; i < batch.arrays; ++i)
+    folded.reshape(i, i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs], batch);
+  std::optional<cpu::ExactSmallNumbers> exact;
+  if (device == 0) exact.emplace();
   return call_kernel(kernel, call, batch, folded, item_bytes);
 }
 

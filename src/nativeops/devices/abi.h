@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NATIVEOPS_ABI 2
+#define NATIVEOPS_ABI 3
 #define NATIVEOPS_MAX_RANK 16
 #define NATIVEOPS_MAX_ARRAYS 48
 #define NATIVEOPS_MAX_ATTRIBUTES 16
@@ -103,6 +103,9 @@ typedef struct NativeopsLibrary {
   // twice); 0 and null without vectors.
   int32_t lanes;
   double (*vector_rate)(const NativeopsServices* services, int32_t mix);
+  // Copies inputs[0] to outputs[0], of the same shape, on a device whose memory the core cannot
+  // read; else null.
+  NativeopsKernel copy;
 } NativeopsLibrary;
 
 // The one symbol that a library of kernels exports.

@@ -16,6 +16,14 @@ static constexpr double (*vector_rate)(const NativeopsServices*, int32_t) = null
 static constexpr int32_t kLanes = 0;
 #endif
 
+// Where nvcc compiles this.
+#if defined(__CUDACC__)
+#include "nativeops/devices/cuda/copy.h"
+static constexpr NativeopsKernel copy = nativeops::copy_array;
+#else
+static constexpr NativeopsKernel copy = nullptr;
+#endif
+
 extern "C" __attribute__((visibility("default"))) const NativeopsLibrary* nativeops_library() {
   static constexpr const char* kLevels[] = {"portable", "avx2", "avx512", "amx"};
   const auto& entries = nativeops::registered_entries();
@@ -26,6 +34,7 @@ extern "C" __attribute__((visibility("default"))) const NativeopsLibrary* native
              static_cast<int32_t>(entries.size()),
              entries.data(),
              kLanes,
-             vector_rate};
+             vector_rate,
+             copy};
   return &library;
 }

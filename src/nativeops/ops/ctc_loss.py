@@ -138,4 +138,7 @@ def _(random, given):  # type: ignore[no-untyped-def]
     options = {name: given[name] for name in ("blank", "normalized")}
     kept = ctc_losses.reference(**arrays, **options)._asdict()
     loss = kept.pop("loss")
+    for labels, slopes in zip(arrays["targets"], kept["slopes"].swapaxes(0, 1), strict=True):
+        again = [label in labels[:i] for i, label in enumerate(labels)]
+        slopes[:, 1:][:, again] = _ctc.AGAIN  # also where a case leaves the lengths away
     return {**arrays, **kept, "d_loss": random.standard_normal(loss.shape)}
