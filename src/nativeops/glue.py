@@ -74,10 +74,12 @@ def _variant(path: Path, op: Op[Any]) -> bool:
     return path.exists() and defines(path, op.name)
 
 
-# When the variant for one device is compiled, and the end of its file's name.
+# When a variant is compiled, and the end of its file's name: for one device, or for all that have
+# more than the portable kernel.
 TUNED = {
     "!defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS) && NATIVEOPS_LEVEL > 0": "cpu",
     "defined(__CUDACC__)": "cuda",
+    "defined(__CUDACC__) || defined(NATIVEOPS_CPU_THREADS) || NATIVEOPS_LEVEL > 0": "tuned",
 }
 # What tiles multiply; the rest of a layer runs its AVX-512 kernel, which need not be built twice. A
 # user's op has no other library.

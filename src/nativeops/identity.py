@@ -35,7 +35,7 @@ def kernel_files(header: Path) -> list[Path]:
     Followed is `#include "name"` of a file in the folder of the header or of the including file;
     not `<name>`, and not this package's own headers.
     """
-    tuned = (header.with_name(f"{header.stem}_{device}.h") for device in ("cpu", "cuda"))
+    tuned = (header.with_name(f"{header.stem}_{device}.h") for device in ("cpu", "cuda", "tuned"))
     waiting = [header, *(path for path in tuned if path.exists())]
     found: dict[tuple[str, str], Path] = {}
     while waiting:

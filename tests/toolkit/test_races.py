@@ -47,7 +47,7 @@ def watched(program: Path) -> Run:
     def start(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [setarch, "-R", str(program), *arguments]
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=environment, capture_output=True, text=True, timeout=200, check=False
         )
 
     return start
@@ -85,6 +85,15 @@ def test_planted_misuse_of_a_barrier_is_always_reported(run: Run, kernel: str) -
 def test_correct_kernel_is_not_reported(run: Run, kernel: str) -> None:
     for _ in range(2):
         done = run(kernel)
+        assert done.returncode == 0, done.stderr
+        assert not done.stderr
+
+
+@pytest.mark.slow
+def test_blocks_that_wait_for_one_another_have_no_races(build: Callable[..., Path]) -> None:
+    run = watched(build("recurrent_blocks.cpp", *FLAGS, "-DNATIVEOPS_USER_OP"))
+    for case in ("gru_equals_the_portable_kernel", "tanh_equals_the_portable_kernel"):
+        done = run(case)
         assert done.returncode == 0, done.stderr
         assert not done.stderr
 

@@ -28,6 +28,7 @@ PROGRAMS = {
     "numbers": ("numbers.cpp", KERNEL_FLAGS),
     "numbers with fma": ("numbers.cpp", (*KERNEL_FLAGS, *AVX2)),
     "phases": ("phases.cpp", ("-O2", *AVX2, "-DNATIVEOPS_LEVEL=1")),
+    "recurrent on cpu-threads": ("recurrent_blocks.cpp", ON_THREADS),
     "recurrent": ("recurrent.cpp", (*KERNEL_FLAGS, *AVX2, "-DNATIVEOPS_LEVEL=1")),
     "recurrent with avx512": (
         "recurrent.cpp",

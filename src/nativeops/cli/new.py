@@ -87,7 +87,7 @@ def wrong_name(name: str) -> str:
         return f"`{name}` is a word of Python or C++."
     if name in sys.stdlib_module_names or name in USED:
         return f"`{name}` is the name of a module, or of something that an op's files use."
-    if name.endswith(("_test", "_bench", "_cpu", "_cuda", "_grad")):
+    if name.endswith(("_test", "_bench", "_cpu", "_cuda", "_tuned", "_grad")):
         ending = name.rpartition("_")[2]
         return f"names that end in `_{ending}` are taken by the files that belong to an op."
     if taken := {op.name for op in ops()} & {name, f"{name}_grad"}:

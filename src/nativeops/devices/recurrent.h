@@ -93,17 +93,6 @@ HOST_DEVICE Accum<T> bias(const In<T, 1>& values, int64_t j) {
   return values ? Accum<T>(values(j)) : Accum<T>(0);
 }
 
-// A matrix as one batch item of `contract`.
-template <class T>
-HOST_DEVICE View<T, 3> one(View<T, 2> m) {
-  return {m.data, {1, m.size(0), m.size(1)}, {0, m.stride(0), m.stride(1)}};
-}
-// out = a·c
-template <class T, class Ta, class Tc>
-void multiply(Device& dev, Out<T, 2> out, View<Ta, 2> a, View<Tc, 2> c) {
-  using A = Accum<T>;
-  contract(dev, one(out), one(a), one(c), [] KERNEL(A a, A c) { return a * c; });
-}
 // Both sums of the gates of a unit; row: of the products.
 template <class Cell, class T>
 HOST_DEVICE void gate_sums(const Layer<T>& layer, const Out<Accum<T>, 2>& from_x,
@@ -164,8 +153,8 @@ void advance(Device& dev, const Layer<T>& layer, const States<T>& to, const Work
   for_each(dev, x, [=] KERNEL(int64_t b, int64_t i) {
     x(b, i) = s < layer.length(b) ? A(layer.x(layer.time(s, b), b, i)) : A(0);
   });
-  multiply(dev, from_x, x, transpose(layer.w_ih));
-  multiply(dev, from_h, h, transpose(layer.w_hh));
+  gemm(dev, x, transpose(layer.w_ih), from_x);
+  gemm(dev, h, transpose(layer.w_hh), from_h);
   const int64_t units = layer.units();
   for_each(
       dev, c,
@@ -205,7 +194,7 @@ void advance_second(Device& dev, const Layer<T>& layer, const States<T>& to,
                     const Work<Cell, T>& work, int64_t s) {
   using A = Accum<T>;
   const auto from_x = work.from_x, from_middle = work.from_middle, h = work.h;
-  multiply(dev, from_middle, work.middle, transpose(layer.w_second));
+  gemm(dev, work.middle, transpose(layer.w_second), from_middle);
   const int64_t units = layer.units();
   for_each(dev, h, [=] KERNEL(int64_t b, int64_t j) {
     if (s >= layer.length(b)) {

@@ -19,20 +19,6 @@ HOST_DEVICE View<T, 2> rows(View<T, 2> m, int64_t first, int64_t count) {
   return {m.data + first * m.stride(0), {count, m.size(1)}, {m.stride(0), m.stride(1)}};
 }
 
-// out += a·c
-struct AddTo : Plus {
-  template <class A, class At>
-  HOST_DEVICE A finish(A sum, At at) const {
-    return sum + at;
-  }
-};
-template <class T, class Ta, class Tc>
-void multiply_add(Device& dev, Out<T, 2> out, View<Ta, 2> a, View<Tc, 2> c) {
-  using A = Accum<T>;
-  contract(
-      dev, one(out), one(a), one(c), one(out), [] KERNEL(A a, A c, A) { return a * c; }, AddTo{});
-}
-
 // What the forward pass kept of a step, or what was computed again.
 template <class Cell, class T>
 HOST_DEVICE void load_kept(const Arrived<T>& from, const Out<Accum<T>, 3>& parts, int64_t t,
@@ -67,7 +53,7 @@ void retreat_second(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
       parts(t, b, p * units + j) = part[p];
     }
   });
-  multiply(dev, trace.d_middle, columns(gathered, sum, layer.width()), layer.w_second);
+  gemm(dev, columns(gathered, sum, layer.width()), layer.w_second, trace.d_middle);
 }
 
 // The chain rule of `advance`. d_h is on entry what arrives at the state after step s from later
@@ -119,7 +105,7 @@ template <class T, class To>
 void add_products(Device& dev, Out<To, 2> out, In<Accum<T>, 2> parts, In<T, 2> weight,
                   const int* part, int gates, int64_t units) {
   for (int g = 0; g < gates; ++g) {
-    multiply_add(dev, out, columns(parts, part[g] * units, units), rows(weight, g * units, units));
+    gemm(dev, columns(parts, part[g] * units, units), rows(weight, g * units, units), out, 1, 1);
   }
 }
 
@@ -143,25 +129,37 @@ void weight_grad(Device& dev, Out<T, 2> to, In<Accum<T>, 2> parts, In<Accum<T>, 
                  const int* part, int gates) {
   const int64_t units = to.size(0) / gates;
   for (int g = 0; to && g < gates; ++g) {
-    multiply(dev, rows(to, g * units, units), transpose(columns(parts, part[g] * units, units)),
-             right);
+    gemm(dev, transpose(columns(parts, part[g] * units, units)), right, rows(to, g * units, units));
   }
 }
+// In two steps, so that many threads have something to add, in an order that the sizes alone say.
 template <class T>
 void bias_grad(Device& dev, Out<T, 1> to, In<Accum<T>, 2> parts, const int* part, int gates) {
   using A = Accum<T>;
-  const int64_t units = to ? to.size(0) / gates : 0;
+  const int64_t units = to ? to.size(0) / gates : 0, frames = parts.size(0);
+  const int64_t each = max2<int64_t>(64, (frames + 63) / 64), stripes = (frames + each - 1) / each;
+  auto memory = dev.template workspace<A>(stripes * units);
+  const Out<A, 2> sums = dense(memory.data(), stripes, units);
   for (int g = 0; to && g < gates; ++g) {
     const In<A, 2> own = columns(parts, part[g] * units, units);
     const Out<T, 1> gate{to.data + g * units * to.stride(0), {units}, {to.stride(0)}};
     for_each(
+        dev, sums,
+        [=] KERNEL(int64_t stripe, int64_t j) {
+          const int64_t end = min2(frames, (stripe + 1) * each);
+          A total = 0;
+          for (int64_t i = stripe * each; i < end; ++i) total += own(i, j);
+          sums(stripe, j) = total;
+        },
+        each);
+    for_each(
         dev, gate,
         [=] KERNEL(int64_t j) {
           A total = 0;
-          for (int64_t i = 0; i < own.size(0); ++i) total += own(i, j);
+          for (int64_t stripe = 0; stripe < stripes; ++stripe) total += sums(stripe, j);
           gate(j) = T(total);
         },
-        parts.size(0));
+        stripes);
   }
 }
 

@@ -123,8 +123,8 @@ void recompute(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
   auto memory = dev.template workspace<A>(all * (both + Cell::kSecond * layer.width()));
   const Out<A, 2> from_x = dense(memory.data(), all, Cell::kGates * units);
   const Out<A, 2> from_h = dense(from_x.data + from_x.count(), all, Cell::kStateGates * units);
-  multiply(dev, from_x, frames(trace.x), transpose(layer.w_ih));
-  multiply(dev, from_h, frames(trace.h_before), transpose(layer.w_hh));
+  gemm(dev, frames(trace.x), transpose(layer.w_ih), from_x);
+  gemm(dev, frames(trace.h_before), transpose(layer.w_hh), from_h);
   const auto parts = trace.parts, h_before = trace.h_before, middle = trace.middle;
   const View<A, 3> each = dense(memory.data(), layer.steps(), layer.batch(), units);
   for_each(
@@ -147,7 +147,7 @@ void recompute(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
       100);
   if constexpr (Cell::kKeptLate > 0) {
     const Out<A, 2> product = dense(from_h.data + from_h.count(), all, layer.width());
-    multiply(dev, product, frames(trace.middle), transpose(layer.w_second));
+    gemm(dev, frames(trace.middle), transpose(layer.w_second), product);
     for_each(dev, h_before, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
       const int64_t row = t * layer.batch() + b;
       A in[Cell::kGates], kept[Cell::kKept + 1];

@@ -16,12 +16,16 @@ struct Cut {
         step(step),
         n(max2<int64_t>(time - size + step - 1, 0) / step + 1) {}
 
-  HOST_DEVICE int64_t sequence(int64_t column) const { return column / n; }
-  HOST_DEVICE int64_t frame(int64_t u, int64_t column) const { return column % n * step + u; }
+  HOST_DEVICE int64_t sequence(int64_t column) const { return divide(column, n).whole; }
+  HOST_DEVICE int64_t frame(int64_t u, int64_t column) const {
+    return divide(column, n).rest * step + u;
+  }
 
   // The chunks that hold frame t: first(t) <= k < end(t).
-  HOST_DEVICE int64_t first(int64_t t) const { return t < size ? 0 : (t - size) / step + 1; }
-  HOST_DEVICE int64_t end(int64_t t) const { return min2(n, t / step + 1); }
+  HOST_DEVICE int64_t first(int64_t t) const {
+    return t < size ? 0 : divide(t - size, step).whole + 1;
+  }
+  HOST_DEVICE int64_t end(int64_t t) const { return min2(n, divide(t, step).whole + 1); }
 };
 
 // Which frames take part: as `chunk` is told.

@@ -19,16 +19,20 @@ void ctc_best_path(Device& dev, In<T, 3> logits, In<int32_t, 1> input_lengths,
   auto score = dev.template workspace<A>(steps * batch);
   const auto ways = dense(best.data(), steps, batch);
   const auto log_probs = dense(score.data(), steps, batch);
-  for_each_item(dev, steps * batch, [=] KERNEL(Team team, int64_t item) {
-    const int64_t t = item / batch, b = item % batch;
-    const A most = team.max(0, classes, [=](int64_t c) { return A(logits(t, b, c)); });
-    const A sum = team.sum(0, classes, [=](int64_t c) { return exp(A(logits(t, b, c)) - most); });
-    const int64_t first =
-        team.min(0, classes, [=](int64_t c) { return A(logits(t, b, c)) == most ? c : classes; });
-    if (team.rank() != 0) return;
-    ways(t, b) = static_cast<int32_t>(first < classes ? first : blank);
-    log_probs(t, b) = most == lowest<A>() ? most : 0 - log(sum);
-  });
+  for_each_item(
+      dev, steps * batch,
+      [=] KERNEL(Team team, int64_t item) {
+        const int64_t t = item / batch, b = item % batch;
+        const A most = team.max(0, classes, [=](int64_t c) { return A(logits(t, b, c)); });
+        const A sum =
+            team.sum(0, classes, [=](int64_t c) { return exp(A(logits(t, b, c)) - most); });
+        const int64_t first = team.min(
+            0, classes, [=](int64_t c) { return A(logits(t, b, c)) == most ? c : classes; });
+        if (team.rank() != 0) return;
+        ways(t, b) = static_cast<int32_t>(first < classes ? first : blank);
+        log_probs(t, b) = most == lowest<A>() ? most : 0 - log(sum);
+      },
+      classes);
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
     const int64_t frames = problem.frames(b);
     const double total =

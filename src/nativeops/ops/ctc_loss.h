@@ -63,26 +63,29 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
                                    blank,  normalized, true};
   problem.check(true);
   const int64_t batch = logits.size(1), classes = logits.size(2);
-  for_each_item(dev, logits.size(0) * batch, [=] KERNEL(Team team, int64_t item) {
-    const int64_t t = item / batch, b = item % batch;
-    const double log_sum = ctc::get(log_sums, t, b);
-    if (t >= problem.frames(b) || !is_finite(log_sum) || classes == 0) {
-      const A value = t < problem.frames(b) && log_sum != log_sum ? A(log_sum) : A(0);
-      team.each(0, classes, [=](int64_t c) { d_logits(t, b, c) = T(value); });
-      return;
-    }
-    const ctc::Split<A> split(log_sum);
-    team.each(0, classes, [=](int64_t c) {
-      d_logits(t, b, c) = T(A(d_loss(b)) * problem.softmax(t, b, c, split));
-    });
-    team.sync();
-    const int64_t last = problem.labels(b);
-    team.each(0, last + 1, [=](int64_t from_last) {
-      const int64_t i = last - from_last, c = i == 0 ? blank : problem.label(b, i - 1);
-      const A slope = A(slopes(t, b, i));
-      if (slope != ctc::kAgain) d_logits(t, b, c) = T(A(d_loss(b)) * slope);
-    });
-  });
+  for_each_item(
+      dev, logits.size(0) * batch,
+      [=] KERNEL(Team team, int64_t item) {
+        const int64_t t = item / batch, b = item % batch;
+        const double log_sum = ctc::get(log_sums, t, b);
+        if (t >= problem.frames(b) || !is_finite(log_sum) || classes == 0) {
+          const A value = t < problem.frames(b) && log_sum != log_sum ? A(log_sum) : A(0);
+          team.each(0, classes, [=](int64_t c) { d_logits(t, b, c) = T(value); });
+          return;
+        }
+        const ctc::Split<A> split(log_sum);
+        team.each(0, classes, [=](int64_t c) {
+          d_logits(t, b, c) = T(A(d_loss(b)) * problem.softmax(t, b, c, split));
+        });
+        team.sync();
+        const int64_t last = problem.labels(b);
+        team.each(0, last + 1, [=](int64_t from_last) {
+          const int64_t i = last - from_last, c = i == 0 ? blank : problem.label(b, i - 1);
+          const A slope = A(slopes(t, b, i));
+          if (slope != ctc::kAgain) d_logits(t, b, c) = T(A(d_loss(b)) * slope);
+        });
+      },
+      classes);
 }
 
 }  // namespace nativeops

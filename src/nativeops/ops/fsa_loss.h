@@ -12,13 +12,17 @@ struct TeamSoftmax {
   static void log_sums(Device& dev, In<T, 3> logits, const Places& places, Accum<T>* norm) {
     using A = Accum<T>;
     const int64_t batch = logits.size(1), classes = logits.size(2);
-    for_each_item(dev, logits.size(0) * batch, [=] KERNEL(Team team, int64_t i) {
-      const int64_t t = i / batch, b = i % batch;
-      if (t >= places.frames(b)) return;
-      const A most = team.max(0, classes, [=](int64_t c) { return A(logits(t, b, c)); });
-      const A sum = team.sum(0, classes, [=](int64_t c) { return exp(A(logits(t, b, c)) - most); });
-      if (team.rank() == 0) norm[i] = most == lowest<A>() ? A(0) : most + log(sum);
-    });
+    for_each_item(
+        dev, logits.size(0) * batch,
+        [=] KERNEL(Team team, int64_t i) {
+          const int64_t t = i / batch, b = i % batch;
+          if (t >= places.frames(b)) return;
+          const A most = team.max(0, classes, [=](int64_t c) { return A(logits(t, b, c)); });
+          const A sum =
+              team.sum(0, classes, [=](int64_t c) { return exp(A(logits(t, b, c)) - most); });
+          if (team.rank() == 0) norm[i] = most == lowest<A>() ? A(0) : most + log(sum);
+        },
+        classes);
   }
   // e^x, x being a logit minus its norm.
   template <class A>

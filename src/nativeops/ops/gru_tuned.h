@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GRU layer, tuned for the CPU, with tiles where NATIVEOPS_LEVEL >= 3. Declared in gru.py.
+// GRU layer, tuned, on the CPU with tiles where NATIVEOPS_LEVEL >= 3. Declared in gru.py.
 #pragma once
-#include "nativeops/devices/cpu/recurrent_grad.h"
+#include "nativeops/devices/recurrent_tuned.h"
 
 namespace nativeops::tuned {
 

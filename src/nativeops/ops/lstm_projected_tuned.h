@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM layer whose state is projected, tuned for the CPU, with tiles where NATIVEOPS_LEVEL >= 3.
+// LSTM layer whose state is projected, tuned, on the CPU with tiles where NATIVEOPS_LEVEL >= 3.
 // Declared in lstm_projected.py.
 #pragma once
-#include "nativeops/devices/cpu/recurrent_grad.h"
+#include "nativeops/devices/recurrent_tuned.h"
 
 namespace nativeops::tuned {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simple recurrent layers, tuned for the CPU, with tiles where NATIVEOPS_LEVEL >= 3. Declared in
+// Simple recurrent layers, tuned, on the CPU with tiles where NATIVEOPS_LEVEL >= 3. Declared in
 // rnn.py.
 #pragma once
-#include "nativeops/devices/cpu/recurrent_grad.h"
+#include "nativeops/devices/recurrent_tuned.h"
 
 namespace nativeops::tuned {
 

@@ -114,16 +114,20 @@ void sparse_to_dense(Device& dev, In<T, 3> initial, In<I, 2> time, In<I, 2> labe
   const Entries<I> entries{time, label, mask, out.size(0), d};
   const auto memory = memory_of_lists(dev, entries, batch);
   const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
-  for_each_item<A>(dev, out.size(0) * batch, d, [=] KERNEL(Team team, int64_t row, Out<A, 1> sum) {
-    const int64_t t = row / batch, b = row % batch;
-    team.each(0, d, [=](int64_t j) { sum(j) = A(initial(t, b, j)); });
-    team.sync();
-    if (team.rank() == 0) {
-      lists.each(t, b, [=](int64_t i) { sum(entries.place(i, b)) += entries.value(weight, i, b); });
-    }
-    team.sync();
-    team.each(0, d, [=](int64_t j) { out(t, b, j) = T(sum(j)); });
-  });
+  for_each_item<A>(
+      dev, out.size(0) * batch, d,
+      [=] KERNEL(Team team, int64_t row, Out<A, 1> sum) {
+        const int64_t t = row / batch, b = row % batch;
+        team.each(0, d, [=](int64_t j) { sum(j) = A(initial(t, b, j)); });
+        team.sync();
+        if (team.rank() == 0) {
+          lists.each(t, b,
+                     [=](int64_t i) { sum(entries.place(i, b)) += entries.value(weight, i, b); });
+        }
+        team.sync();
+        team.each(0, d, [=](int64_t j) { out(t, b, j) = T(sum(j)); });
+      },
+      d);
 }
 
 // d_weight[i, b] = d_out[time[i, b], b, label[i, b]] if the entry takes part, else 0

@@ -30,32 +30,35 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
   const Entries<I> entries{time, label, mask, z.size(0), d};
   const auto memory = memory_of_lists(dev, entries, batch);
   const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
-  for_each_item<A>(dev, z.size(0) * batch, d, [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
-    const int64_t t = row / batch, b = row % batch;
-    const RowSum<A> all = sum_up<T>(team, z, t, b);
-    const bool here = !z_mask || z_mask(t, b);
-    A total = 0, sum = 0;
-    if (here) {
-      lists.each(t, b, [&](int64_t i) {
-        const A w = entries.value(weight, i, b);
-        total += w;
-        sum += w * (all.log_sum - A(z(t, b, entries.place(i, b))));
-      });
-    }
-    team.each(0, d, [=](int64_t j) {
-      grad(j) = total == 0 ? A(0) : total * exp(A(z(t, b, j)) - all.log_sum);
-    });
-    team.sync();
-    if (here && team.rank() == 0) {
-      lists.each(t, b,
-                 [=](int64_t i) { grad(entries.place(i, b)) -= entries.value(weight, i, b); });
-    }
-    team.sync();
-    team.each(0, d, [=](int64_t j) { grad_z(t, b, j) = T(grad(j)); });
-    if (team.rank() > 0) return;
-    loss(t, b) = T(sum);
-    max_z(t, b) = T(all.largest);
-  });
+  for_each_item<A>(
+      dev, z.size(0) * batch, d,
+      [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
+        const int64_t t = row / batch, b = row % batch;
+        const RowSum<A> all = sum_up<T>(team, z, t, b);
+        const bool here = !z_mask || z_mask(t, b);
+        A total = 0, sum = 0;
+        if (here) {
+          lists.each(t, b, [&](int64_t i) {
+            const A w = entries.value(weight, i, b);
+            total += w;
+            sum += w * (all.log_sum - A(z(t, b, entries.place(i, b))));
+          });
+        }
+        team.each(0, d, [=](int64_t j) {
+          grad(j) = total == 0 ? A(0) : total * exp(A(z(t, b, j)) - all.log_sum);
+        });
+        team.sync();
+        if (here && team.rank() == 0) {
+          lists.each(t, b,
+                     [=](int64_t i) { grad(entries.place(i, b)) -= entries.value(weight, i, b); });
+        }
+        team.sync();
+        team.each(0, d, [=](int64_t j) { grad_z(t, b, j) = T(grad(j)); });
+        if (team.rank() > 0) return;
+        loss(t, b) = T(sum);
+        max_z(t, b) = T(all.largest);
+      },
+      d);
 }
 
 // With v = d_grad_z[t, b]:
@@ -74,35 +77,38 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
   const auto memory = memory_of_lists(dev, entries, batch);
   const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
   for_each(dev, d_weight, [=] KERNEL(int64_t i, int64_t b) { d_weight(i, b) = T(0.0f); });
-  for_each_item<A>(dev, z.size(0) * batch, d, [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
-    const int64_t t = row / batch, b = row % batch;
-    const A log_all = sum_up<T>(team, z, t, b).log_sum, d_l = A(d_loss(t, b));
-    const auto p = [=](int64_t j) { return exp(A(z(t, b, j)) - log_all); };
-    const A pv = team.sum(0, d, [=](int64_t j) { return p(j) * A(d_grad_z(t, b, j)); });
-    const bool here = !z_mask || z_mask(t, b);
-    A total = 0;
-    if (here) lists.each(t, b, [&](int64_t i) { total += entries.value(weight, i, b); });
-    team.each(0, d, [=](int64_t j) {
-      grad(j) = total == 0 ? A(0) : total * p(j) * (d_l + A(d_grad_z(t, b, j)) - pv);
-    });
-    team.sync();
-    if (team.rank() == 0) {
-      if (here) {
-        lists.each(t, b, [=](int64_t i) {
-          const int64_t j = entries.place(i, b);
-          grad(j) -= d_l * entries.value(weight, i, b);
-          d_weight(i, b) = T(d_l * (log_all - A(z(t, b, j))) + pv - A(d_grad_z(t, b, j)));
+  for_each_item<A>(
+      dev, z.size(0) * batch, d,
+      [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
+        const int64_t t = row / batch, b = row % batch;
+        const A log_all = sum_up<T>(team, z, t, b).log_sum, d_l = A(d_loss(t, b));
+        const auto p = [=](int64_t j) { return exp(A(z(t, b, j)) - log_all); };
+        const A pv = team.sum(0, d, [=](int64_t j) { return p(j) * A(d_grad_z(t, b, j)); });
+        const bool here = !z_mask || z_mask(t, b);
+        A total = 0;
+        if (here) lists.each(t, b, [&](int64_t i) { total += entries.value(weight, i, b); });
+        team.each(0, d, [=](int64_t j) {
+          grad(j) = total == 0 ? A(0) : total * p(j) * (d_l + A(d_grad_z(t, b, j)) - pv);
         });
-      }
-      int64_t first = 0;
-      for (int64_t j = 1; j < d; ++j) {
-        if (A(z(t, b, j)) > A(z(t, b, first))) first = j;
-      }
-      if (d > 0) grad(first) += A(d_max_z(t, b));
-    }
-    team.sync();
-    team.each(0, d, [=](int64_t j) { d_z(t, b, j) = T(grad(j)); });
-  });
+        team.sync();
+        if (team.rank() == 0) {
+          if (here) {
+            lists.each(t, b, [=](int64_t i) {
+              const int64_t j = entries.place(i, b);
+              grad(j) -= d_l * entries.value(weight, i, b);
+              d_weight(i, b) = T(d_l * (log_all - A(z(t, b, j))) + pv - A(d_grad_z(t, b, j)));
+            });
+          }
+          int64_t first = 0;
+          for (int64_t j = 1; j < d; ++j) {
+            if (A(z(t, b, j)) > A(z(t, b, first))) first = j;
+          }
+          if (d > 0) grad(first) += A(d_max_z(t, b));
+        }
+        team.sync();
+        team.each(0, d, [=](int64_t j) { d_z(t, b, j) = T(grad(j)); });
+      },
+      d);
 }
 
 }  // namespace nativeops

@@ -3,9 +3,11 @@
 // ThreadSanitizer every race inside a block is reported, and always a divergent barrier or one that
 // not all threads reach. Blocks run one after the other, so shared memory is static.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -43,14 +45,17 @@ constexpr int warpSize = 32;
 
 namespace debug {
 
+// A block that runs.
 struct Running {
-  std::mutex one_launch;
   BlockState block;
   Barrier barrier, warp_barrier[kMaxThreads / warpSize];
   alignas(64) char exchange[kMaxThreads][16];
   void* scratch = nullptr;
 };
-inline Running running;
+inline std::mutex one_launch;
+inline std::atomic<bool> gave_up{false};  // some block: others need not wait for it
+inline Running only;                      // block, of launches that run one after the other
+inline thread_local Running* running = &only;
 inline thread_local int64_t passed, warp_passed;
 
 inline int thread_index() {
@@ -64,7 +69,8 @@ inline void check_whole_warp(unsigned mask) {
 }
 
 template <class F>
-void run_thread(const F& kernel, int thread, Dim3 index, Dim3 block, Dim3 grid) {
+void run_thread(const F& kernel, Running* own, int thread, Dim3 index, Dim3 block, Dim3 grid) {
+  running = own;
   passed = warp_passed = 0;
   const unsigned i = static_cast<unsigned>(thread);
   threadIdx = Dim3(i % block.x, i / block.x % block.y, i / (block.x * block.y));
@@ -74,36 +80,47 @@ void run_thread(const F& kernel, int thread, Dim3 index, Dim3 block, Dim3 grid) 
   try {
     kernel();
   } catch (const Abandoned&) {
+    gave_up.store(true, std::memory_order_relaxed);
   } catch (const std::exception& error) {
-    running.block.fail(error.what());
+    running->block.fail(error.what());
+    gave_up.store(true, std::memory_order_relaxed);
   }
-  running.block.leave(thread);
+  running->block.leave(thread);
+}
+
+template <class F>
+void start_block(std::vector<std::thread>& threads, const F& kernel, Running* own, Dim3 index,
+                 Dim3 block, Dim3 grid) {
+  const int n = static_cast<int>(block.count());
+  own->block.begin(index.x + int64_t{grid.x} * (index.y + int64_t{grid.y} * index.z), n);
+  own->barrier.begin(0, n);
+  for (int first = 0; first < n; first += warpSize) {
+    own->warp_barrier[first / warpSize].begin(first, min2(warpSize, n - first));
+  }
+  for (int i = 0; i < n; ++i) {
+    threads.emplace_back([=] { run_thread(kernel, own, i, index, block, grid); });
+  }
+}
+inline void check_block(Running& own) {
+  if (own.block.failed.load(std::memory_order_relaxed)) {
+    throw std::runtime_error(own.block.take_message());
+  }
 }
 
 template <class F>
 void run_block(const F& kernel, Dim3 index, Dim3 block, Dim3 grid) {
-  const int n = static_cast<int>(block.count());
-  running.block.begin(index.x + int64_t{grid.x} * (index.y + int64_t{grid.y} * index.z), n);
-  running.barrier.begin(0, n);
-  for (int first = 0; first < n; first += warpSize) {
-    running.warp_barrier[first / warpSize].begin(first, min2(warpSize, n - first));
-  }
   std::vector<std::thread> threads;
-  for (int i = 0; i < n; ++i) {
-    threads.emplace_back([=] { run_thread(kernel, i, index, block, grid); });
-  }
+  start_block(threads, kernel, &only, index, block, grid);
   for (std::thread& thread : threads) thread.join();
-  if (running.block.failed.load(std::memory_order_relaxed)) {
-    throw std::runtime_error(running.block.take_message());
-  }
+  check_block(only);
 }
 
 }  // namespace debug
 
 // __builtin_FILE and __builtin_LINE are those of the caller.
 inline void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  debug::running.barrier.wait(debug::running.block, debug::thread_index(), debug::passed, file,
-                              line);
+  debug::running->barrier.wait(debug::running->block, debug::thread_index(), debug::passed, file,
+                               line);
 }
 inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   sync(file, line);
@@ -113,15 +130,15 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, const char* file = __builtin
                        int line = __builtin_LINE()) {
   debug::check_whole_warp(mask);
   const int me = debug::thread_index();
-  debug::running.warp_barrier[me / warpSize].wait(debug::running.block, me, debug::warp_passed,
-                                                  file, line);
+  debug::running->warp_barrier[me / warpSize].wait(debug::running->block, me, debug::warp_passed,
+                                                   file, line);
 }
 
 // The value of the thread of the same warp with that lane; outside of the warp, the own value.
 template <class T>
 T value_of_lane(unsigned mask, T value, int lane, const char* file, int line) {
   static_assert(sizeof(T) <= 16, "a warp exchanges numbers");
-  debug::Running& r = debug::running;
+  debug::Running& r = *debug::running;
   const int me = debug::thread_index();
   const int other = lane < 0 || lane >= warpSize ? me : me / warpSize * warpSize + lane;
   if (other >= r.block.n_threads) {
@@ -162,19 +179,65 @@ T warp_exchange(T value, int mask, const char* file = __builtin_FILE(),
   return __shfl_xor_sync(0xffffffffu, value, mask, file, line);
 }
 
-inline void* shared_scratch() { return debug::running.scratch; }
+inline void* shared_scratch() { return debug::running->scratch; }
 
 template <class F>
 void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes = 0) {
   if (block.count() > debug::kMaxThreads)
     throw std::runtime_error("a block has at most 1024 threads");
-  std::lock_guard<std::mutex> lock(debug::running.one_launch);
+  std::lock_guard<std::mutex> lock(debug::one_launch);
   Workspace<char> scratch = dev.workspace<char>(scratch_bytes);
-  debug::running.scratch = scratch.data();
+  debug::only.scratch = scratch.data();
   for (int64_t i = 0; i < grid.count(); ++i) {
     const unsigned x = static_cast<unsigned>(i % grid.x), rest = static_cast<unsigned>(i / grid.x);
     debug::run_block(kernel, Dim3(x, rest % grid.y, rest / grid.y), block, grid);
   }
 }
+
+// Few blocks and little memory, so that small sizes have the shapes that large ones have on a GPU.
+struct Together {
+  int64_t blocks = 0, scratch_bytes = 0;
+};
+inline Together together(const Device&) { return {5, 40 * 1024}; }
+
+// The blocks really run at the same time. They share no SHARED variables here: only scratch.
+template <class F>
+void launch_together(Device& dev, unsigned grid, unsigned block, F kernel, int64_t scratch_bytes) {
+  std::lock_guard<std::mutex> lock(debug::one_launch);
+  Workspace<char> scratch = dev.workspace<char>(grid * scratch_bytes);
+  std::vector<std::unique_ptr<debug::Running>> blocks;
+  std::vector<std::thread> threads;
+  debug::gave_up.store(false, std::memory_order_relaxed);
+  for (unsigned i = 0; i < grid; ++i) {
+    blocks.push_back(std::make_unique<debug::Running>());
+    blocks[i]->scratch = scratch.data() + i * scratch_bytes;
+    debug::start_block(threads, kernel, blocks[i].get(), i, block, grid);
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& each : blocks) debug::check_block(*each);
+}
+
+inline void arrive(unsigned* count, const char* file = __builtin_FILE(),
+                   int line = __builtin_LINE()) {
+  sync(file, line);
+  if (debug::thread_index() == 0) __atomic_fetch_add(count, 1u, __ATOMIC_RELEASE);
+}
+inline void await_arrivals(const unsigned* count, unsigned wanted,
+                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  while (debug::thread_index() == 0 && __atomic_load_n(count, __ATOMIC_ACQUIRE) < wanted) {
+    if (debug::gave_up.load(std::memory_order_relaxed)) throw debug::Abandoned();
+    sched_yield();
+  }
+  sync(file, line);
+}
+
+template <class T>
+T read_fresh(const T* number) {
+  return *number;
+}
+inline void copy_early(void* shared, const void* from) { memcpy(shared, from, 16); }
+inline void end_copies() {}
+template <int left>
+void await_copies() {}
 
 }  // namespace nativeops

@@ -48,6 +48,73 @@ void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes 
   check_cuda(cudaGetLastError(), "launch a kernel");
 }
 
+// How many blocks of one thread each multiprocessor may surely run at the same time, so that they
+// can wait for one another, and with how much shared memory; none on devices without such launches.
+struct Together {
+  int64_t blocks = 0, scratch_bytes = 0;
+};
+inline Together together(const Device& dev) {
+  const auto get = [&](cudaDeviceAttr attribute) {
+    int value = 0;
+    check_cuda(cudaDeviceGetAttribute(&value, attribute, dev.device_id), "describe the device");
+    return value;
+  };
+  // Before compute capability 8 nothing is copied to shared memory past the first cache.
+  if (!get(cudaDevAttrCooperativeLaunch) || get(cudaDevAttrComputeCapabilityMajor) < 8) return {};
+  return {get(cudaDevAttrMultiProcessorCount), get(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
+}
+
+// launch, with all blocks at the same time: within the bounds of `together`.
+template <class F>
+void launch_together(Device& dev, unsigned grid, unsigned block, F kernel, int64_t scratch_bytes) {
+  const auto function = reinterpret_cast<const void*>(run_kernel<F>);
+  check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(scratch_bytes)),
+             "give a block its shared memory");
+  void* arguments[] = {&kernel};
+  check_cuda(cudaLaunchCooperativeKernel(function, dim3(grid), dim3(block), arguments,
+                                         static_cast<size_t>(scratch_bytes), dev.stream),
+             "launch a kernel whose blocks wait for one another");
+}
+
+// What some blocks of such a launch meet at. A block that arrives has written what the others read
+// after they awaited as many arrivals as there are; `count` begins as 0 and is only counted up.
+__device__ inline void arrive(unsigned* count) {
+  sync();
+  if (threadIdx.x != 0) return;
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
+}
+__device__ inline void await_arrivals(const unsigned* count, unsigned wanted) {
+  if (threadIdx.x == 0) {
+    unsigned seen;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count) : "memory");
+    } while (seen < wanted);
+  }
+  sync();
+}
+
+// A number that another block may have just written: not from this multiprocessor's cache.
+template <class T>
+__device__ T read_fresh(const T* number) {
+  return __ldcg(number);
+}
+
+// 16 bytes that others may have just written, on their way to shared memory while this thread goes
+// on. They are there once this thread awaited all of its groups but the last `left`, and has met
+// the others.
+__device__ inline void copy_early(void* shared, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(from)
+               : "memory");
+}
+__device__ inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int left>
+__device__ void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+
 __device__ inline int64_t atomicAdd(int64_t* target, int64_t value) {
   static_assert(sizeof(unsigned long long) == sizeof(int64_t), "CUDA's 64-bit atomic");
   return static_cast<int64_t>(::atomicAdd(reinterpret_cast<unsigned long long*>(target),

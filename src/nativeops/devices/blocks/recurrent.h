@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recurrent layer with many threads, generic over its cell: the products with the inputs of
+// many steps at once, then one kernel for all these steps. A block has some units and some
+// sequences; see together.h. Persistent kernels: Diamos et al. 2016, "Persistent RNNs".
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "nativeops/devices/blocks/together.h"
+#include "nativeops/devices/recurrent.h"
+
+namespace nativeops::tuned {
+
+// Bytes of products with inputs that are made ahead.
+constexpr int64_t kAhead = int64_t{128} << 20;
+
+// Which layers run in one kernel: float64 has twice the weights to hold and is for checks. Layers
+// that are too large run step by step as the portable kernel does.
+template <class Cell, class T>
+constexpr bool kTogether = !Cell::kSecond && std::is_same_v<Accum<T>, float>;
+
+template <class Cell, class T, int ItemsPerLane>
+struct ForwardSteps {
+  using A = Accum<T>;
+  using Product = StepProduct<T, 8, ItemsPerLane>;
+  static constexpr int kGates = Cell::kGates, kStateGates = Cell::kStateGates;
+
+  Layer<T> layer;
+  States<T> to;
+  Spread spread;
+  A* from_x;      // products with the inputs of steps from `first` on: step b gates·h
+  A* states;      // two, in turn: b h_step
+  A* cells;       // b h
+  unsigned* met;  // for each block of sequences
+  int64_t h_step, first, end;
+
+  KERNEL void operator()() const {
+    const int64_t units = layer.units(), batch = layer.batch();
+    const int64_t u0 = blockIdx.x % spread.unit_blocks * spread.units;
+    const int64_t group = blockIdx.x / spread.unit_blocks, b0 = group * spread.items;
+    const int own = static_cast<int>(min2(spread.units, units - u0));
+    const int64_t b_end = min2(batch, b0 + spread.items);
+    const Product product(shared_scratch(), own * kStateGates, units, spread.piece);
+    product.load_weights(false, [=](int64_t row, int64_t k) {
+      return layer.w_hh(row / own * units + u0 + row % own, k);
+    });
+    // One unit for each thread, in one of the sequences of each pass.
+    const int u = static_cast<int>(threadIdx.x) % own, place = static_cast<int>(threadIdx.x) / own;
+    const int64_t j = u0 + u;
+    A b_in[kGates], b_state[kStateGates];
+    for (int g = 0; g < kGates; ++g) b_in[g] = recurrence::bias(layer.b_ih, g * units + j);
+    for (int g = 0; g < kStateGates; ++g) {
+      b_state[g] = recurrence::bias(layer.b_hh, g * units + j);
+    }
+    for (int64_t s = first; s < end; ++s) {
+      const A* before = states + s % 2 * batch * h_step;
+      A* after = states + (s + 1) % 2 * batch * h_step;
+      for (int64_t b1 = b0; b1 < b_end; b1 += Product::kItems) {
+        const int count = static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
+        const int64_t b = b1 + place;
+        const bool mine = place < count, inside = mine && s < layer.length(b);
+        A in[kGates] = {}, cell = A(0);
+        const A* x = from_x + ((s - first) * batch + b) * kGates * units + j;
+        for (int g = 0; inside && g < kGates; ++g) in[g] = x[g * units] + b_in[g];
+        if (mine && Cell::kHasCell) cell = cells[b * units + j];
+        if (b1 == b0 && s > first) {
+          await_arrivals(met + group, static_cast<unsigned>((s - first) * spread.unit_blocks));
+        } else {
+          sync();  // the sums of the pass before have been read
+        }
+        const A state = mine ? read_fresh(before + b * h_step + j) : A(0);
+        product.run(count, true, [=](int item) { return before + (b1 + item) * h_step; });
+        A kept[Cell::kKept + 1] = {}, out = state;
+        if (inside) {
+          A from_h[kStateGates];
+          for (int g = 0; g < kStateGates; ++g) {
+            from_h[g] = product.sums(g * own + u, place) + b_state[g];
+          }
+          out = Cell::forward(in, from_h, state, cell, kept, OwnWeights<T>{layer.own, j, units});
+        }
+        if (mine) after[b * h_step + j] = out;
+        // The others wait for the states alone.
+        if (b1 + Product::kItems >= b_end && s + 1 < end) arrive(met + group);
+        if (!mine) continue;
+        if (Cell::kHasCell) cells[b * units + j] = cell;
+        write(inside ? layer.time(s, b) : s, b, j, inside, out, cell, kept);
+        if (s + 1 < layer.steps()) continue;
+        to.h_n(b, j) = T(out);
+        if (Cell::kHasCell) to.c_n(b, j) = T(cell);
+      }
+    }
+  }
+
+  // The results of a frame; zeros beyond the end of a sequence.
+  KERNEL void write(int64_t t, int64_t b, int64_t j, bool inside, A out, A cell,
+                    const A* kept) const {
+    const int64_t units = layer.units();
+    to.y(t, b, j) = T(inside ? out : A(0));
+    for (int q = 0; to.gates && q < Cell::kKept; ++q) to.gates(t, b, q * units + j) = T(kept[q]);
+    if (Cell::kHasCell && to.cells) to.cells(t, b, j) = T(inside ? cell : A(0));
+  }
+};
+
+template <class Steps, class T>
+Spread forward_spread(Device& dev, const Layer<T>& layer) {
+  return spread<typename Steps::Product>(dev, layer.units(), Steps::kStateGates, layer.units(),
+                                         layer.batch());
+}
+
+// All steps, `ahead` at a time.
+template <class Steps, class Cell, class T>
+void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const Spread& found) {
+  using A = Accum<T>;
+  const int64_t units = layer.units(), batch = layer.batch(), steps = layer.steps();
+  const int64_t row = Cell::kGates * units, h_step = (units + 3) / 4 * 4;
+  const int64_t bytes = batch * (row * int64_t{sizeof(A)} + layer.inputs() * int64_t{sizeof(T)});
+  const int64_t ahead = min2(steps, max2<int64_t>(1, kAhead / bytes));
+  auto given = dev.template workspace<T>(ahead * batch * layer.inputs());
+  auto products = dev.template workspace<A>(ahead * batch * row);
+  auto memory = dev.template workspace<A>(batch * (2 * h_step + units));
+  auto counters = dev.template workspace<unsigned>(found.item_blocks);
+  const Out<A, 3> states = dense(memory.data(), 2, batch, h_step);
+  const Out<A, 2> cells = dense(memory.data() + states.count(), batch, units);
+  const Out<unsigned, 1> met = dense(counters.data(), found.item_blocks);
+  for_each(dev, states, [=] KERNEL(int64_t turn, int64_t b, int64_t j) {
+    states(turn, b, j) = j < units ? recurrence::value_or_zero(layer.h_0, b, j) : A(0);
+    if (turn > 0 || j >= units) return;
+    cells(b, j) = Cell::kHasCell ? recurrence::value_or_zero(layer.c_0, b, j) : A(0);
+  });
+  for (int64_t first = 0; first < steps; first += ahead) {
+    const int64_t n = min2(ahead, steps - first);
+    // The inputs in the order of steps; what lies beyond an end may be anything.
+    const Out<T, 3> x = dense(given.data(), n, batch, layer.inputs());
+    for_each(dev, x, [=] KERNEL(int64_t s, int64_t b, int64_t i) {
+      const bool inside = first + s < layer.length(b);
+      x(s, b, i) = inside ? layer.x(layer.time(first + s, b), b, i) : T(A(0));
+    });
+    gemm(dev, dense(given.data(), n * batch, layer.inputs()), transpose(layer.w_ih),
+         dense(products.data(), n * batch, row));
+    for_each(dev, met, [=] KERNEL(int64_t i) { met(i) = 0; });
+    launch_together(dev, static_cast<unsigned>(found.unit_blocks * found.item_blocks),
+                    kTogetherThreads,
+                    Steps{layer, to, found, products.data(), states.data, cells.data, met.data,
+                          h_step, first, first + n},
+                    found.scratch_bytes);
+  }
+}
+
+// Whether a layer has steps, and weights that fit into blocks. Few and many sequences, and few and
+// many units of a block, have kernels of their own: run(kind of steps, spread) with the one of
+// these that has least to do.
+template <class... Kinds, class T, class Find, class F>
+bool run_if_it_fits(const Layer<T>& layer, Find find, F run) {
+  if (layer.steps() == 0 || layer.batch() == 0 || layer.units() == 0) return false;
+  const Spread spreads[] = {find(Kinds())...};
+  int best = -1, place = 0;
+  for (const Spread& each : spreads) {
+    if (each && (best < 0 || each.work < spreads[best].work)) best = place;
+    ++place;
+  }
+  place = 0;
+  ((place++ == best ? run(Kinds(), spreads[best]) : void()), ...);
+  return best >= 0;
+}
+
+template <class Cell, class T>
+void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
+  if constexpr (kTogether<Cell, T>) {
+    recurrence::check_lengths(layer);
+    const bool done = run_if_it_fits<ForwardSteps<Cell, T, 2>, ForwardSteps<Cell, T, 5>>(
+        layer, [&](auto steps) { return forward_spread<decltype(steps)>(dev, layer); },
+        [&](auto steps, const Spread& found) {
+          run_forward<decltype(steps), Cell>(dev, layer, to, found);
+        });
+    if (done) return;
+  }
+  nativeops::recurrent_layer<Cell, T>(dev, layer, to);
+}
+
+}  // namespace nativeops::tuned
