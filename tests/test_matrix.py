@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every built-in op x framework x device x dtype x layout x size, from the declarations alone."""
 
+import importlib
+import os
+
 import pytest
 
 import nativeops.ops  # noqa: F401  declares the built-in ops
@@ -41,25 +44,42 @@ def test_case_is_right(case: Case) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("framework", ["torch", "jax"])
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_cases_are_right_on_cuda(op) -> None:
-    if "torch" not in PRESENT:
-        missing("torch", "install it with `pip install torch`")
-    import torch
-
-    if not torch.cuda.is_available():
-        missing("cuda", "this machine has no NVIDIA GPU that PyTorch can use")
-    if op.name == "ctc_prefixes":
-        with pytest.raises((RuntimeError, ValueError), match="beam search runs on the CPU"):
-            op(torch.zeros(3, 1, 4, device="cuda"))
-        return
+def test_cases_are_right_on_cuda(op, framework: str) -> None:
+    if framework not in PRESENT:
+        missing(framework, f"install it with `pip install {framework}`")
+    if not has_gpu(framework):
+        what = "cuda" if framework == "torch" else "jax-cuda"
+        missing(what, f"this machine has no NVIDIA GPU that {framework} can use")
     wrong = []
-    for case in cases(op, "torch", "cuda"):
+    for case in cases(op, framework, "cuda") if op.name != "ctc_prefixes" else ():
         try:
             case.run()
         except AssertionError as error:
             wrong.append(f"{case}: {error}")
     assert not wrong, f"{len(wrong)} cases are wrong:\n" + "\n".join(wrong)
+
+
+def has_gpu(framework: str) -> bool:
+    """Whether a framework finds a GPU; JAX takes memory only as it needs it."""
+    if framework == "torch":
+        return bool(importlib.import_module("torch").cuda.is_available())
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    try:
+        return bool(importlib.import_module("jax").devices("gpu"))
+    except RuntimeError:
+        return False
+
+
+@pytest.mark.cuda
+def test_beam_search_says_that_it_runs_on_the_cpu() -> None:
+    torch = pytest.importorskip("torch")
+    if not has_gpu("torch"):
+        missing("cuda", "this machine has no NVIDIA GPU that PyTorch can use")
+    (op,) = (op for op in OPS if op.name == "ctc_prefixes")
+    with pytest.raises((RuntimeError, ValueError), match="beam search runs on the CPU"):
+        op(torch.zeros(3, 1, 4, device="cuda"))
 
 
 @pytest.mark.parametrize("mistake", [m for op in OPS for m in mistakes(op)], ids=str)

@@ -131,7 +131,9 @@ enum Numbers : int {
   kSum,
   kNumbers
 };
-constexpr int kNStates = 0, kNSlots = 1, kSick = 2;  // in kCount; the last: some weight is no cost
+// In kCount: also whether some weight is no cost, and, where there are arcs, the class that has
+// most of them.
+constexpr int kNStates = 0, kNSlots = 1, kSick = 2, kWide = 3;
 constexpr int64_t kExtra = 3;  // lists of a sequence are longer than its edges by that
 
 template <class A>
@@ -160,6 +162,12 @@ struct Graph {
   HOST_DEVICE int32_t states() const { return list(kCount)[kNStates]; }
   HOST_DEVICE int32_t slots() const { return list(kCount)[kNSlots]; }
   HOST_DEVICE bool sick() const { return list(kCount)[kSick] != 0; }
+  // A class with so many arcs that all threads should add them; -1 if there is none.
+  HOST_DEVICE int64_t wide_slot() const {
+    if (slots() == 0) return -1;
+    const int32_t slot = list(kCount)[kWide], *const first = list(kSlotBegin);
+    return first[slot + 1] - first[slot] > 64 ? slot : -1;
+  }
 
   // The position of a value in a list of different ones, by a table twice as long; -1 if it is not
   // there, or, where it may be added, its new place.
@@ -251,6 +259,12 @@ HOST_DEVICE void index_arcs(const Automata<T>& a, const Graph<A>& g, int32_t n) 
     place[i] = at;
     g.list(kPlaceEdge)[at] = edge[i];
   });
+  const int32_t* const first = g.list(kSlotBegin);
+  int32_t wide = 0;
+  for (int32_t s = 1; s < g.slots(); ++s) {
+    if (first[s + 1] - first[s] > first[wide + 1] - first[wide]) wide = s;
+  }
+  if (n > 0) g.list(kCount)[kWide] = wide;
   const Row<A> out = g.row(kOutWeight), in = g.row(kInWeight);
   sort_arcs(g.list(kFrom), n, g.list(kOutBegin), states, [=, &a](int32_t at, int32_t i) {
     g.list(kOutTo)[at] = g.list(kTo)[i];

@@ -125,17 +125,20 @@ template <class A, class T, class I>
 void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sums) {
   const auto x = problem.logits;
   const int64_t batch = x.size(1), n = x.size(2);
-  for_each_item(dev, x.size(0) * batch, [=] KERNEL(Team team, int64_t item) {
-    const int64_t t = item / batch, b = item % batch;
-    double log_sum = 0;
-    if (!problem.normalized && t < problem.frames(b)) {
-      const A most = team.max(0, n, [=](int64_t c) { return A(x(t, b, c)); });
-      const A sum = team.sum(0, n, [=](int64_t c) { return exp(A(x(t, b, c)) - most); });
-      log_sum = static_cast<double>(most) + log(static_cast<double>(sum));
-      if (most == lowest<A>()) log_sum = 0;
-    }
-    if (team.rank() == 0) set(log_sums, log_sum, t, b);
-  });
+  for_each_item(
+      dev, x.size(0) * batch,
+      [=] KERNEL(Team team, int64_t item) {
+        const int64_t t = item / batch, b = item % batch;
+        double log_sum = 0;
+        if (!problem.normalized && t < problem.frames(b)) {
+          const A most = team.max(0, n, [=](int64_t c) { return A(x(t, b, c)); });
+          const A sum = team.sum(0, n, [=](int64_t c) { return exp(A(x(t, b, c)) - most); });
+          log_sum = static_cast<double>(most) + log(static_cast<double>(sum));
+          if (most == lowest<A>()) log_sum = 0;
+        }
+        if (team.rank() == 0) set(log_sums, log_sum, t, b);
+      },
+      n);
 }
 
 // One sequence, walked by a team. A row of weights, one for each state, is a view [2, states] of

@@ -271,9 +271,17 @@ struct Passes {
     team.sync();
     const Row<A> sums = graph.row(kSum);
     const int32_t* const first = graph.list(kSlotBegin);
+    const int64_t wide = team.size() > 1 ? graph.wide_slot() : -1;
     team.each(0, graph.slots(), [=](int64_t s) {
+      if (s == wide) return;
       sums.set(s, scaled_sum<A>(first[s], first[s + 1], [=](int64_t i) { return gamma[i]; }));
     });
+    if (wide >= 0) {  // one thread would add half of all arcs to a blank, while others wait
+      const int64_t begin_wide = first[wide];
+      const Scaled<A> all =
+          sum(team, first[wide + 1] - begin_wide, [=](int64_t i) { return gamma[begin_wide + i]; });
+      if (team.rank() == 0) sums.set(wide, all);
+    }
     team.sync();
   }
 };

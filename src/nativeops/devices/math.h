@@ -28,8 +28,12 @@ NATIVEOPS_INLINE double sqrt(double v) { return ::sqrt(v); }
 // -1, 0 or 1; NaN stays NaN.
 template <class T>
 NATIVEOPS_INLINE T sign(T v) {
+#if defined(__CUDA_ARCH__)
+  return v > T(0) ? T(1) : v < T(0) ? T(-1) : v;
+#else
   const T s = static_cast<T>((v > T(0) ? T(1) : T(0)) - (v < T(0) ? T(1) : T(0)));
   return v == v ? s : v;
+#endif
 }
 
 // min2 and max2, but NaN if one of the two is NaN.
@@ -42,6 +46,22 @@ template <class T>
 NATIVEOPS_INLINE T max_or_nan(T a, T b) {
   const T largest = a > b ? a : b;
   return a == a ? largest : a;
+}
+
+// The quotient of two numbers that are not negative, and what is left. A GPU divides numbers of 64
+// bits by some hundred instructions, so it does that only where it must.
+struct Divided {
+  int64_t whole, rest;
+};
+NATIVEOPS_INLINE Divided divide(int64_t number, int64_t by) {
+#if defined(__CUDA_ARCH__)
+  if (((number | by) >> 32) == 0) {
+    const uint32_t all = static_cast<uint32_t>(number), part = static_cast<uint32_t>(by);
+    const uint32_t whole = all / part;
+    return {whole, all - whole * part};
+  }
+#endif
+  return {number / by, number % by};
 }
 
 // Members, since CUDA's device code may read a constant of the host but not call its functions.

@@ -15,20 +15,24 @@ void statistics(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& c
                 bool normalises) {
   using A = Accum<T>;
   const int64_t frames = joint.logits.size(1), width = joint.logits.size(2);
-  for_each_item(dev, joint.batch() * frames * width, [=] KERNEL(Team team, int64_t cell) {
-    const int64_t u = cell % width, t = cell / width % frames, b = cell / width / frames;
-    if (t >= joint.frames(b) || u > joint.labels(b)) {
-      return team.each(0, int{kPlanes}, [=](int64_t plane) { cells(b, plane, t, u) = A(0); });
-    }
-    A largest = 0, sum = 1;
-    if (normalises && joint.classes() > 0) {
-      const auto row = at(at(at(joint.logits, b), t), u);
-      largest = team.max(0, row.size(0), [=](int64_t k) { return A(row(k)); });
-      const A shift = largest == lowest<A>() ? A(0) : largest;
-      sum = team.sum(0, row.size(0), [=](int64_t k) { return exp(A(row(k)) - shift); });
-    }
-    if (team.rank() == 0) put_cell(joint, cells, normalises, b, t, u, largest, sum);
-  });
+  for_each_item(
+      dev, joint.batch() * frames * width,
+      [=] KERNEL(Team team, int64_t cell) {
+        const Divided node = divide(cell, width), frame = divide(node.whole, frames);
+        const int64_t u = node.rest, t = frame.rest, b = frame.whole;
+        if (t >= joint.frames(b) || u > joint.labels(b)) {
+          return team.each(0, int{kPlanes}, [=](int64_t plane) { cells(b, plane, t, u) = A(0); });
+        }
+        A largest = 0, sum = 1;
+        if (normalises && joint.classes() > 0) {
+          const auto row = at(at(at(joint.logits, b), t), u);
+          largest = team.max(0, row.size(0), [=](int64_t k) { return A(row(k)); });
+          const A shift = largest == lowest<A>() ? A(0) : largest;
+          sum = team.sum(0, row.size(0), [=](int64_t k) { return exp(A(row(k)) - shift); });
+        }
+        if (team.rank() == 0) put_cell(joint, cells, normalises, b, t, u, largest, sum);
+      },
+      joint.classes());
 }
 
 // Two steps of logarithms, each with a -infinity at both ends.
@@ -163,26 +167,30 @@ void gradient(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& cel
   using A = Accum<T>;
   const int64_t frames = joint.logits.size(1), width = joint.logits.size(2);
   if (joint.classes() == 0) return;
-  for_each_item(dev, joint.batch() * frames * width, [=] KERNEL(Team team, int64_t cell) {
-    const int64_t u = cell % width, t = cell / width % frames, b = cell / width / frames;
-    const auto row = at(at(at(joint.logits, b), t), u);
-    const auto d_row = at(at(at(flow.d_logits, b), t), u);
-    const bool passes = steps_of(joint, b).passes(t, u);
-    const A by_blank = passes ? leaving(b, 0, t, u) : A(0);
-    const A by_label = passes ? leaving(b, 1, t, u) : A(0);
-    if (by_blank + by_label == 0) {
-      team.each(0, row.size(0), [=](int64_t k) { d_row(k) = T(A(0)); });
-      return;
-    }
-    const A shift = cells(b, int{kShift}, t, u), d_cost = A(flow.d_costs(b));
-    const A scale = flow.normalises ? (by_blank + by_label) / cells(b, int{kSum}, t, u) : A(0);
-    const int64_t blank = joint.blank(), label = u < joint.labels(b) ? joint.label(b, u) : -1;
-    team.each(0, row.size(0), [=](int64_t k) {
-      const A shown = flow.normalises ? scale * exp(A(row(k)) - shift) : A(0);
-      const A taken = (k == blank ? by_blank : A(0)) + (k == label ? by_label : A(0));
-      d_row(k) = T(flow.bounded(shown - taken) * d_cost);
-    });
-  });
+  for_each_item(
+      dev, joint.batch() * frames * width,
+      [=] KERNEL(Team team, int64_t cell) {
+        const Divided node = divide(cell, width), frame = divide(node.whole, frames);
+        const int64_t u = node.rest, t = frame.rest, b = frame.whole;
+        const auto row = at(at(at(joint.logits, b), t), u);
+        const auto d_row = at(at(at(flow.d_logits, b), t), u);
+        const bool passes = steps_of(joint, b).passes(t, u);
+        const A by_blank = passes ? leaving(b, 0, t, u) : A(0);
+        const A by_label = passes ? leaving(b, 1, t, u) : A(0);
+        if (by_blank + by_label == 0) {
+          team.each(0, row.size(0), [=](int64_t k) { d_row(k) = T(A(0)); });
+          return;
+        }
+        const A shift = cells(b, int{kShift}, t, u), d_cost = A(flow.d_costs(b));
+        const A scale = flow.normalises ? (by_blank + by_label) / cells(b, int{kSum}, t, u) : A(0);
+        const int64_t blank = joint.blank(), label = u < joint.labels(b) ? joint.label(b, u) : -1;
+        team.each(0, row.size(0), [=](int64_t k) {
+          const A shown = flow.normalises ? scale * exp(A(row(k)) - shift) : A(0);
+          const A taken = (k == blank ? by_blank : A(0)) + (k == label ? by_label : A(0));
+          d_row(k) = T(flow.bounded(shown - taken) * d_cost);
+        });
+      },
+      joint.classes());
 }
 
 }  // namespace nativeops::transducer

@@ -58,7 +58,7 @@ class Torch:
         if is_dynamo_compiling():
             if any(type(value) in (list, tuple) for value in (*args, *kwargs.values())):
                 args, kwargs = as_arrays(op.signature, args, kwargs, integers)
-            connect(op)
+            connect(op) if _TRACES_OBJECTS else connect_all()
             handle = op.handles["torch"]
             if kwargs.get("out") is not None and handle.takes_out:
                 return run_into(op, handle, args, kwargs)
@@ -96,8 +96,17 @@ def connect(op: Op[Any]) -> Handle:
         return handle
 
 
-# PyTorch's compiler runs this function while it traces, instead of tracing into it.
+def connect_all() -> None:
+    """Register all declared ops."""
+    for op in ops():
+        connect(op)
+
+
+# PyTorch's compiler runs these functions while it traces, instead of tracing into them.
 connect._dynamo_marked_constant = True  # type: ignore[attr-defined]
+connect_all._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# Before 2.13 it did so only with constants as arguments, which ops are not.
+_TRACES_OBJECTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 
 
 def _explain(

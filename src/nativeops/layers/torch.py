@@ -129,7 +129,7 @@ class _Fused(torch.nn.RNNBase):
             bidirectional=self.bidirectional, dropout=dropout, seed=seed,
         )  # fmt: skip
         kind = x.device.type
-        if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+        if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
             return run(x, weights, states)
         lower = partial(_lowered, torch.get_autocast_dtype(kind))
         with torch.autocast(kind, enabled=False):  # it would raise all again to float32

@@ -12,12 +12,20 @@
 namespace nativeops {
 namespace contraction {
 
-constexpr int kPer = 4, kSlice = 16;
-constexpr int kSquare = kContractSide * kPer;
+constexpr int kSlice = 16;
 constexpr int kThreads = kContractSide * kContractSide;
 
-template <class T, class Va, class Vc, class Vat, class Term, class Fold>
+// How many squares of so many elements per thread and axis the result has.
+template <class T>
+int64_t squares(const View<T, 3>& out, int per) {
+  const int64_t side = kContractSide * per;
+  return out.size(0) * ((out.size(1) + side - 1) / side) * ((out.size(2) + side - 1) / side);
+}
+
+template <int kPer, class T, class Va, class Vc, class Vat, class Term, class Fold>
 struct Kernel {
+  static constexpr int kSquare = kContractSide * kPer;
+
   View<T, 3> out;
   Va a;
   Vc c;
@@ -42,23 +50,43 @@ struct Kernel {
     }
   }
 
-  // Neighbouring threads read neighbouring memory: along k or across it, as the strides say.
-  KERNEL void load(Square s, int64_t k0, A (*a_slice)[kSquare + 1],
-                   C (*c_slice)[kSquare + 1]) const {
+  // What a thread fetches of both operands' next slices while the block computes with these.
+  static constexpr int kOwn = kSlice * kSquare / kThreads;
+  struct Fetched {
+    A a[kOwn];
+    C c[kOwn];
+  };
+  // Where the e-th number of a slice is: along k or across it, as the strides say, so that
+  // neighbouring threads read neighbouring memory.
+  struct Place {
+    int k, i;
+    KERNEL Place(int e, bool along)
+        : k(along ? e % kSlice : e / kSquare), i(along ? e / kSlice : e % kSquare) {}
+  };
+  template <class F>
+  KERNEL static void for_places(bool along, F f) {
     const int thread = static_cast<int>(threadIdx.y * kContractSide + threadIdx.x);
-    const bool a_along = a.stride(2) <= a.stride(1), c_along = c.stride(1) <= c.stride(2);
-    for (int e = thread; e < kSlice * kSquare; e += kThreads) {
-      const int along_k = e % kSlice, along_i = e / kSlice;
-      const int across_i = e % kSquare, across_k = e / kSquare;
-      const int ka = a_along ? along_k : across_k, i = a_along ? along_i : across_i;
-      if (k0 + ka < a.size(2) && s.row + i < out.size(1)) {
-        a_slice[ka][i] = static_cast<A>(a(s.batch, s.row + i, k0 + ka));
+    NATIVEOPS_UNROLL
+    for (int n = 0; n < kOwn; ++n) f(n, Place(thread + n * kThreads, along));
+  }
+  KERNEL bool a_along() const { return a.stride(2) <= a.stride(1); }
+  KERNEL bool c_along() const { return c.stride(1) <= c.stride(2); }
+
+  KERNEL void fetch(Square s, int64_t k0, Fetched& to) const {
+    for_places(a_along(), [&](int n, Place at) {
+      if (k0 + at.k < a.size(2) && s.row + at.i < out.size(1)) {
+        to.a[n] = static_cast<A>(a(s.batch, s.row + at.i, k0 + at.k));
       }
-      const int kc = c_along ? along_k : across_k, j = c_along ? along_i : across_i;
-      if (k0 + kc < a.size(2) && s.col + j < out.size(2)) {
-        c_slice[kc][j] = static_cast<C>(c(s.batch, k0 + kc, s.col + j));
+    });
+    for_places(c_along(), [&](int n, Place at) {
+      if (k0 + at.k < a.size(2) && s.col + at.i < out.size(2)) {
+        to.c[n] = static_cast<C>(c(s.batch, k0 + at.k, s.col + at.i));
       }
-    }
+    });
+  }
+  KERNEL void put(const Fetched& from, A (*a_slice)[kSquare + 1], C (*c_slice)[kSquare + 1]) const {
+    for_places(a_along(), [&](int n, Place at) { a_slice[at.k][at.i] = from.a[n]; });
+    for_places(c_along(), [&](int n, Place at) { c_slice[at.k][at.i] = from.c[n]; });
   }
 
   KERNEL void run(Square s) const {
@@ -71,9 +99,12 @@ struct Kernel {
       sum[i][j] = fold.template init<Acc>();
       here[i][j] = inside ? static_cast<At>(at(s.batch, row, col)) : At{};
     });
+    Fetched fetched{};
+    fetch(s, 0, fetched);
     for (int64_t k0 = 0; k0 < a.size(2); k0 += kSlice) {
-      load(s, k0, a_slice, c_slice);
+      put(fetched, a_slice, c_slice);
       sync();
+      if (k0 + kSlice < a.size(2)) fetch(s, k0 + kSlice, fetched);
       const int steps = static_cast<int>(min2<int64_t>(kSlice, a.size(2) - k0));
       for (int k = 0; k < steps; ++k) {
         for_own(s, [&](int i, int j, int64_t, int64_t, bool) {
@@ -104,6 +135,16 @@ struct Kernel {
   }
 };
 
+template <int kPer, class T, class Va, class Vc, class Vat, class Term, class Fold>
+void run(Device& dev, View<T, 3> out, Va a, Vc c, Vat at, Term term, Fold fold) {
+  using Squares = Kernel<kPer, T, Va, Vc, Vat, Term, Fold>;
+  const int64_t row_blocks = (out.size(1) + Squares::kSquare - 1) / Squares::kSquare;
+  const int64_t column_blocks = (out.size(2) + Squares::kSquare - 1) / Squares::kSquare;
+  launch(dev, static_cast<unsigned>(min2(squares(out, kPer), kMaxGrid)),
+         Dim3(kContractSide, kContractSide),
+         Squares{out, a, c, at, term, fold, row_blocks, column_blocks});
+}
+
 }  // namespace contraction
 
 // A generalised matrix product, out[b,i,j] = fold over k of term(a[b,i,k], c[b,k,j]), or of
@@ -113,11 +154,17 @@ template <class T, class Va, class Vc, class Vat, class Term, class Fold = Plus,
           std::enable_if_t<IsOperand<Vat>::value, int> = 0>
 void contract(Device& dev, View<T, 3> out, Va a, Vc c, Vat at, Term term, Fold fold = {}) {
   using namespace contraction;
-  const int64_t row_blocks = (out.size(1) + kSquare - 1) / kSquare;
-  const int64_t column_blocks = (out.size(2) + kSquare - 1) / kSquare;
-  const int64_t blocks = out.size(0) * row_blocks * column_blocks;
-  launch(dev, static_cast<unsigned>(min2(blocks, kMaxGrid)), Dim3(kContractSide, kContractSide),
-         Kernel<T, Va, Vc, Vat, Term, Fold>{out, a, c, at, term, fold, row_blocks, column_blocks});
+  // Large squares read least; small ones leave no multiprocessor idle.
+  constexpr int64_t kEnough = 256;
+  constexpr bool kNarrow = sizeof(Loaded<Va>) + sizeof(Loaded<Vc>) <= 8;  // registers, too
+  if constexpr (kNarrow) {
+    if (squares(out, 8) >= kEnough) return run<8>(dev, out, a, c, at, term, fold);
+  }
+  if (squares(out, 4) >= kEnough) {
+    run<4>(dev, out, a, c, at, term, fold);
+  } else {
+    run<2>(dev, out, a, c, at, term, fold);
+  }
 }
 template <class T, class Va, class Vc, class Term, class Fold = Plus,
           std::enable_if_t<!IsOperand<Term>::value, int> = 0>

@@ -18,12 +18,15 @@ struct ForEachKernel {
       if constexpr (N == 1) {
         f(i);
       } else if constexpr (N == 2) {
-        f(i / size[1], i % size[1]);
+        const Divided row = divide(i, size[1]);
+        f(row.whole, row.rest);
       } else if constexpr (N == 3) {
-        f(i / size[2] / size[1], i / size[2] % size[1], i % size[2]);
+        const Divided row = divide(i, size[2]), first = divide(row.whole, size[1]);
+        f(first.whole, first.rest, row.rest);
       } else {
-        const int64_t row = i / size[3], rest = row / size[2];
-        f(rest / size[1], rest % size[1], row % size[2], i % size[3]);
+        const Divided row = divide(i, size[3]), next = divide(row.whole, size[2]);
+        const Divided first = divide(next.whole, size[1]);
+        f(first.whole, first.rest, next.rest, row.rest);
       }
     }
   }

@@ -70,11 +70,18 @@ struct ItemKernel {
   }
 };
 
+// The threads of a team whose loops have so many turns: whole warps.
+inline unsigned team_threads(int64_t width) {
+  constexpr int64_t kWarp = 32;
+  const int64_t warps = (width + kWarp - 1) / kWarp * kWarp;
+  return static_cast<unsigned>(max2(kWarp, min2<int64_t>(kBlockThreads, warps)));
+}
+
 // f(team, item) for 0 <= item < n: a team of threads for every item.
 template <class F>
-void for_each_item(Device& dev, int64_t n, F f) {
+void for_each_item(Device& dev, int64_t n, F f, int64_t width = kBlockThreads) {
   const unsigned grid = static_cast<unsigned>(min2(n, kMaxGrid));
-  launch(dev, grid, kBlockThreads, ItemKernel<F>{f, n});
+  launch(dev, grid, team_threads(width), ItemKernel<F>{f, n});
 }
 
 template <class T, class F>
@@ -95,12 +102,12 @@ struct ScratchKernel {
 // The same with `count` uninitialised values for each team, shared by its threads: in shared memory
 // where they fit, else in a workspace of at most 1024 such parts.
 template <class T, class F>
-void for_each_item(Device& dev, int64_t n, int64_t count, F f) {
+void for_each_item(Device& dev, int64_t n, int64_t count, F f, int64_t width = kBlockThreads) {
   const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
   const bool fits = bytes <= kScratchBytes;
   const int64_t grid = min2(n, fits ? kMaxGrid : min2<int64_t>(kMaxGrid, 1024));
   auto memory = dev.template workspace<T>(fits ? 0 : grid * count);
-  launch(dev, static_cast<unsigned>(grid), kBlockThreads,
+  launch(dev, static_cast<unsigned>(grid), team_threads(width),
          ScratchKernel<T, F>{f, n, count, memory.data()}, fits ? bytes : 0);
 }
 

@@ -93,8 +93,9 @@ void for_parts_of_items(Device& dev, int64_t n, F body) {
 // f(team, item) for 0 <= item < n: a team of threads for every item.
 //   for_each_item(dev, n, [=] KERNEL(Team team, int64_t item) {
 //     team.each(0, d, [=](int64_t i) { ... });  team.sync();  ... });
+// Where a team is threads of a GPU, it has no more than its loops have turns: their `width`.
 template <class F>
-void for_each_item(Device& dev, int64_t n, F f) {
+void for_each_item(Device& dev, int64_t n, F f, int64_t /*width*/ = 0) {
   for_parts_of_items(dev, n, [&](int64_t low, int64_t high) {
     for (int64_t item = low; item < high; ++item) f(Team{}, item);
   });
@@ -103,7 +104,7 @@ void for_each_item(Device& dev, int64_t n, F f) {
 // The same with `count` uninitialised values for each team, shared by its threads.
 //   for_each_item<float>(dev, n, count, [=] KERNEL(Team team, int64_t item, Out<float, 1> s) {..});
 template <class T, class F>
-void for_each_item(Device& dev, int64_t n, int64_t count, F f) {
+void for_each_item(Device& dev, int64_t n, int64_t count, F f, int64_t /*width*/ = 0) {
   for_parts_of_items(dev, n, [&](int64_t low, int64_t high) {
     Workspace<T> scratch = dev.workspace<T>(count);
     for (int64_t item = low; item < high; ++item) {
