@@ -103,6 +103,12 @@ __device__ T read_fresh(const T* number) {
 // 16 bytes that others may have just written, on their way to shared memory while this thread goes
 // on. They are there once this thread awaited all of its groups but the last `left`, and has met
 // the others.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // where `together` has no blocks
+__device__ inline void copy_early(void*, const void*) {}
+__device__ inline void end_copies() {}
+template <int left>
+__device__ void await_copies() {}
+#else
 __device__ inline void copy_early(void* shared, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
@@ -114,6 +120,7 @@ template <int left>
 __device__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
+#endif
 
 __device__ inline int64_t atomicAdd(int64_t* target, int64_t value) {
   static_assert(sizeof(unsigned long long) == sizeof(int64_t), "CUDA's 64-bit atomic");
