@@ -48,10 +48,13 @@ DEVICES = ["blocks", "cpu", "cpu_threads", "cuda"]
 INCLUDES = {
     "ops": {"devices", "ops"},
     "ops for cpu": {"devices", "devices/cpu", "ops"},
-    "ops for cuda": {"devices", "devices/cuda", "ops"},
+    "ops for cuda": {"devices", "devices/cuda", "devices/blocks", "ops"},
+    "ops for tuned": {"devices", "ops"},
     "devices": {"devices"},
     "devices/kernel.h": {"devices", *(f"devices/{name}" for name in DEVICES)},
-    "devices/library.cpp": {"devices", "devices/cpu"},  # compiled for each device
+    # Compiled for each device.
+    "devices/library.cpp": {"devices", "devices/cpu", "devices/cuda"},
+    "devices/recurrent_tuned.h": {"devices", "devices/cpu", "devices/blocks"},
     "devices/blocks": {"devices", "devices/blocks"},
     "devices/cpu": {"devices", "devices/cpu"},
     "devices/cpu_threads": {"devices", "devices/cpu", "devices/cpu_threads"},
@@ -140,7 +143,7 @@ def place(path: Path) -> str:
     file = path.relative_to(PACKAGE).as_posix()
     if file in INCLUDES:
         return file
-    device = re.search(r"_(cpu|cuda)$", path.stem)
+    device = re.search(r"_(cpu|cuda|tuned)$", path.stem)
     folder = path.parent.relative_to(PACKAGE).as_posix()
     return f"{folder} for {device[1]}" if folder == "ops" and device else folder
 

@@ -100,13 +100,25 @@ void retreat(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
       100);
 }
 
-// Σ over the gates of their gradients times rows of their weights, added to `out`.
+// f(gate, part, count): `count` gates from `gate` on have their gradients from `part` on, so that
+// they are one product.
+template <class F>
+void for_runs(const int* part, int gates, F f) {
+  for (int g = 0, count; g < gates; g += count) {
+    for (count = 1; g + count < gates && part[g + count] == part[g] + count;) ++count;
+    f(g, part[g], count);
+  }
+}
+
+// out = before·out + Σ over the gates of their gradients times rows of their weights
 template <class T, class To>
 void add_products(Device& dev, Out<To, 2> out, In<Accum<T>, 2> parts, In<T, 2> weight,
-                  const int* part, int gates, int64_t units) {
-  for (int g = 0; g < gates; ++g) {
-    gemm(dev, columns(parts, part[g] * units, units), rows(weight, g * units, units), out, 1, 1);
-  }
+                  const int* part, int gates, int64_t units, double before) {
+  for_runs(part, gates, [&](int gate, int first, int count) {
+    gemm(dev, columns(parts, first * units, count * units),
+         rows(weight, gate * units, count * units), out, 1, before);
+    before = 1;
+  });
 }
 
 // The step whose frames are all those of a time only lies at that time where nothing is reversed,
@@ -120,17 +132,19 @@ void retreat_state(Device& dev, const Layer<T>& layer, const Trace<Cell, T>& tra
     gathered(b, k) = s < layer.length(b) ? parts(layer.time(s, b), b, k) : A(0);
   });
   add_products<T>(dev, trace.d_h, In<A, 2>(gathered), layer.w_hh, Cell::kStatePart,
-                  Cell::kStateGates, layer.units());
+                  Cell::kStateGates, layer.units(), 1);
 }
 
-// The gradient of a weight matrix, gate by gate, and that of a bias.
+// The gradient of a weight matrix, and that of a bias.
 template <class T>
 void weight_grad(Device& dev, Out<T, 2> to, In<Accum<T>, 2> parts, In<Accum<T>, 2> right,
                  const int* part, int gates) {
+  if (!to) return;
   const int64_t units = to.size(0) / gates;
-  for (int g = 0; to && g < gates; ++g) {
-    gemm(dev, transpose(columns(parts, part[g] * units, units)), right, rows(to, g * units, units));
-  }
+  for_runs(part, gates, [&](int gate, int first, int count) {
+    gemm(dev, transpose(columns(parts, first * units, count * units)), right,
+         rows(to, gate * units, count * units));
+  });
 }
 // In two steps, so that many threads have something to add, in an order that the sizes alone say.
 template <class T>
@@ -186,7 +200,7 @@ void own_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from, Out<T,
       steps * batch);
 }
 
-// All gradients that are sums over all frames.
+// All gradients that are sums over all frames, and that of the inputs.
 template <class Cell, class T>
 void sum_up(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to,
             const Trace<Cell, T>& trace) {
@@ -205,6 +219,24 @@ void sum_up(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const La
   }
   if constexpr (Cell::kOwn > 0) {
     if (to.own) own_grad(dev, layer, from, to.own, trace);
+  }
+  if (!to.x) return;
+  const auto sums = trace.x;  // of which the weights have no more need
+  add_products<T>(dev, frames(sums), parts, layer.w_ih, Cell::kInputPart, Cell::kGates,
+                  layer.units(), 0);
+  for_each(dev, to.x,
+           [=] KERNEL(int64_t t, int64_t b, int64_t i) { to.x(t, b, i) = T(sums(t, b, i)); });
+}
+
+// The gradients of the states that a layer began with.
+template <class Cell, class T>
+void write_first(Device& dev, const LayerGrads<T>& to, const Trace<Cell, T>& trace) {
+  const auto d_h = trace.d_h, d_c = trace.d_c;
+  if (to.h_0) {
+    for_each(dev, d_h, [=] KERNEL(int64_t b, int64_t j) { to.h_0(b, j) = T(d_h(b, j)); });
+  }
+  if (Cell::kHasCell && to.c_0) {
+    for_each(dev, d_c, [=] KERNEL(int64_t b, int64_t j) { to.c_0(b, j) = T(d_c(b, j)); });
   }
 }
 
@@ -228,23 +260,8 @@ void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& 
     retreat(dev, layer, from, trace, s);
     retreat_state(dev, layer, trace, gathered, s);
   }
+  write_first(dev, to, trace);
   sum_up(dev, layer, from, to, trace);
-  if (to.x) {
-    const Out<A, 2> d_x = frames(trace.x);  // of which the weights have no more need
-    for_each(dev, d_x, [=] KERNEL(int64_t i, int64_t j) { d_x(i, j) = A(0); });
-    const In<A, 2> parts = frames(In<A, 3>(trace.parts));
-    add_products<T>(dev, d_x, parts, layer.w_ih, Cell::kInputPart, Cell::kGates, layer.units());
-    const auto sums = trace.x;
-    for_each(dev, to.x,
-             [=] KERNEL(int64_t t, int64_t b, int64_t i) { to.x(t, b, i) = T(sums(t, b, i)); });
-  }
-  const auto d_h = trace.d_h, d_c = trace.d_c;
-  if (to.h_0) {
-    for_each(dev, d_h, [=] KERNEL(int64_t b, int64_t j) { to.h_0(b, j) = T(d_h(b, j)); });
-  }
-  if (Cell::kHasCell && to.c_0) {
-    for_each(dev, d_c, [=] KERNEL(int64_t b, int64_t j) { to.c_0(b, j) = T(d_c(b, j)); });
-  }
 }
 
 }  // namespace nativeops

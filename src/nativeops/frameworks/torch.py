@@ -14,13 +14,13 @@ import torch
 import torch.compiler.config
 from torch.compiler import is_dynamo_compiling
 
-from nativeops.call import Op, given
-from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message, refused
+from nativeops.call import Op
 from nativeops.frameworks.torch_absent import integers
 from nativeops.frameworks.torch_direct import connect_direct
+from nativeops.frameworks.torch_explain import explain
 from nativeops.frameworks.torch_handle import Handle
 from nativeops.frameworks.torch_out import is_seen, run_into
-from nativeops.library import extension, missing_kernel
+from nativeops.library import extension
 from nativeops.lists import as_arrays
 from nativeops.registry import ops
 
@@ -81,7 +81,7 @@ class Torch:
             else:
                 result = handle.raw(*values)
         except (RuntimeError, TypeError, IndexError) as error:
-            raise _explain(op, args, kwargs, error) from None
+            raise explain(framework, op, args, kwargs, error) from None
         return result if handle.single else handle.collect(result, values)
 
 
@@ -107,38 +107,6 @@ connect._dynamo_marked_constant = True  # type: ignore[attr-defined]
 connect_all._dynamo_marked_constant = True  # type: ignore[attr-defined]
 # Before 2.13 it did so only with constants as arguments, which ops are not.
 _TRACES_OBJECTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
-
-
-def _explain(
-    op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
-) -> Exception:
-    """The error that says in the op's own words what PyTorch refused."""
-    if isinstance(error, NativeOpsError):
-        return error
-    arrays, attributes = op.bind(args, op.split(kwargs)[0])
-    for array, spec in zip(arrays, op.signature.inputs, strict=True):
-        if isinstance(array, torch.Tensor) and (array.is_nested or array.layout != torch.strided):
-            kind = "nested" if array.is_nested else str(array.layout)
-            text = f"`{spec.name}` must be a dense tensor, but is {kind}."
-            way = "to_padded_tensor(0.0)" if array.is_nested else "to_dense()"
-            hint = f"convert it with `{spec.name}.{way}`."
-            return ArgumentError(message(op.name, text, hint=hint))
-    described = given(op, framework, arrays)
-    devices = [str(getattr(array, "device", "")) for array in arrays]
-    solution = op.check(described, devices, attributes)
-    if devices[0].partition(":")[0] not in ("cpu", "cuda", "meta"):
-        text = f"there are no kernels for {devices[0]}."
-        return DeviceError(message(op.name, text, described, "move the tensors to cpu or cuda."))
-    from nativeops.frameworks.numpy import check_results, no_memory
-
-    check_results(op, solution)
-    if "no memory for a result" in str(error):
-        spec = op.signature.outputs[0]
-        shape = op.signature.output_shape(spec, solution)
-        return no_memory(op, shape, op.signature.output_dtype(spec, solution))
-    if "there is no kernel for these dtypes" in str(error):
-        return missing_kernel(op, solution.dtypes, devices[0])
-    return refused(op.name, str(error)) or error
 
 
 def _digest() -> str:

@@ -18,8 +18,10 @@ pytestmark = pytest.mark.cuda
 
 KINDS = {kind.__name__: (kind, fused) for kind, fused in FUSED.items()}
 # Blocks with all units, with some, with some of the sequences, in passes; weights that fit nowhere.
-SIZES = [(1, 1, 4, 4), (5, 3, 3, 7), (4, 9, 8, 33), (6, 70, 5, 130), (3, 2, 7, 800), (9, 20, 40, 512),
-         (3, 21, 9, 1030), (2, 3, 2, 1537)]  # fmt: skip
+SIZES = [
+    (1, 1, 4, 4), (5, 3, 3, 7), (4, 9, 8, 33), (6, 70, 5, 130), (3, 2, 7, 800), (9, 20, 40, 512),
+    (3, 21, 9, 1030), (2, 3, 2, 1537),
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -113,50 +113,6 @@ struct BackwardSteps {
   }
 };
 
-// f(gate, part, count): `count` gates from `gate` on have their gradients from `part` on.
-template <class F>
-void for_runs(const int* part, int gates, F f) {
-  for (int g = 0, count; g < gates; g += count) {
-    for (count = 1; g + count < gates && part[g + count] == part[g] + count;) ++count;
-    f(g, part[g], count);
-  }
-}
-
-// All gradients that are sums over all frames, and that of the inputs.
-template <class Cell, class T>
-void sum_up(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to,
-            const recurrence::Trace<Cell, T>& trace) {
-  using namespace recurrence;
-  using A = Accum<T>;
-  const In<A, 2> parts = frames(In<A, 3>(trace.parts));
-  const int64_t units = layer.units();
-  const auto weights = [&](Out<T, 2> sum, Out<A, 3> right, const int* part, int gates) {
-    if (!sum) return;
-    for_runs(part, gates, [&](int gate, int first, int count) {
-      gemm(dev, transpose(columns(parts, first * units, count * units)), frames(right),
-           rows(sum, gate * units, count * units));
-    });
-  };
-  weights(to.w_ih, trace.x, Cell::kInputPart, Cell::kGates);
-  weights(to.w_hh, trace.h_before, Cell::kStatePart, Cell::kStateGates);
-  bias_grad(dev, to.b_ih, parts, Cell::kInputPart, Cell::kGates);
-  bias_grad(dev, to.b_hh, parts, Cell::kStatePart, Cell::kStateGates);
-  if constexpr (Cell::kOwn > 0) {
-    if (to.own) own_grad(dev, layer, from, to.own, trace);
-  }
-  if (!to.x) return;
-  const Out<A, 2> d_x = frames(trace.x);  // of which the weights have no more need
-  double before = 0;
-  for_runs(Cell::kInputPart, Cell::kGates, [&](int gate, int first, int count) {
-    gemm(dev, columns(parts, first * units, count * units),
-         rows(layer.w_ih, gate * units, count * units), d_x, 1, before);
-    before = 1;
-  });
-  const auto sums = trace.x;
-  for_each(dev, to.x,
-           [=] KERNEL(int64_t t, int64_t b, int64_t i) { to.x(t, b, i) = T(sums(t, b, i)); });
-}
-
 template <class Steps, class T>
 Spread backward_spread(Device& dev, const Layer<T>& layer) {
   return spread<typename Steps::Product>(dev, layer.units(), 1, Steps::kStateGates * layer.units(),
@@ -177,14 +133,8 @@ void run_backward(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
       dev, static_cast<unsigned>(found.unit_blocks * found.item_blocks), kTogetherThreads,
       Steps{layer, from, found, trace.parts, trace.h_before, trace.d_h, trace.d_c, met.data},
       found.scratch_bytes);
-  const auto d_h = trace.d_h, d_c = trace.d_c;
-  if (to.h_0) {
-    for_each(dev, d_h, [=] KERNEL(int64_t b, int64_t j) { to.h_0(b, j) = T(d_h(b, j)); });
-  }
-  if (Cell::kHasCell && to.c_0) {
-    for_each(dev, d_c, [=] KERNEL(int64_t b, int64_t j) { to.c_0(b, j) = T(d_c(b, j)); });
-  }
-  tuned::sum_up(dev, layer, from, to, trace);
+  write_first(dev, to, trace);
+  sum_up(dev, layer, from, to, trace);
 }
 
 template <class Cell, class T>
