@@ -42,7 +42,8 @@ struct ForwardSteps {
     const int64_t b_end = min2(batch, b0 + spread.items);
     const Product product(shared_scratch(), own * kStateGates, units, spread.piece);
     product.load_weights(false, [=](int64_t row, int64_t k) {
-      return layer.w_hh(row / own * units + u0 + row % own, k);
+      const Divided gate = divide(row, own);
+      return layer.w_hh(gate.whole * units + u0 + gate.rest, k);
     });
     // One unit for each thread, in one of the sequences of each pass.
     const int u = static_cast<int>(threadIdx.x) % own, place = static_cast<int>(threadIdx.x) / own;

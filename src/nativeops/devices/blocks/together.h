@@ -66,8 +66,9 @@ struct StepProduct {
   KERNEL void load_weights(bool along_rows, F weight) const {
     const int64_t total = rows * w_step;
     for (int64_t e = threadIdx.x; e < total; e += kTogetherThreads) {
-      const int64_t row = along_rows ? e % rows : e / w_step;
-      const int64_t k = along_rows ? e / rows : e % w_step;
+      const Divided place = divide(e, along_rows ? rows : w_step);
+      const int64_t row = along_rows ? place.rest : place.whole;
+      const int64_t k = along_rows ? place.whole : place.rest;
       weights[row * w_step + k] = k < depth ? weight(row, k) : W(0.0f);
     }
     sync();

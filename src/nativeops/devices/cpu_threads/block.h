@@ -224,7 +224,10 @@ inline void arrive(unsigned* count, const char* file = __builtin_FILE(),
 }
 inline void await_arrivals(const unsigned* count, unsigned wanted,
                            const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  while (debug::thread_index() == 0 && __atomic_load_n(count, __ATOMIC_ACQUIRE) < wanted) {
+  const auto early = [=] {
+    return static_cast<int>(__atomic_load_n(count, __ATOMIC_ACQUIRE) - wanted) < 0;
+  };
+  while (debug::thread_index() == 0 && early()) {
     if (debug::gave_up.load(std::memory_order_relaxed)) throw debug::Abandoned();
     sched_yield();
   }

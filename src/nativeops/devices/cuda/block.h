@@ -78,7 +78,8 @@ void launch_together(Device& dev, unsigned grid, unsigned block, F kernel, int64
 }
 
 // What some blocks of such a launch meet at. A block that arrives has written what the others read
-// after they awaited as many arrivals as there are; `count` begins as 0 and is only counted up.
+// after they awaited as many arrivals as there are; `count` begins as 0 and is only counted up,
+// also past 2^32.
 __device__ inline void arrive(unsigned* count) {
   sync();
   if (threadIdx.x != 0) return;
@@ -89,7 +90,7 @@ __device__ inline void await_arrivals(const unsigned* count, unsigned wanted) {
     unsigned seen;
     do {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count) : "memory");
-    } while (seen < wanted);
+    } while (static_cast<int>(seen - wanted) < 0);
   }
   sync();
 }
