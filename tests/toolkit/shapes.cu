@@ -111,6 +111,23 @@ void cuda_text(Device& dev, In<T, 3> x, Out<T, 3> out) {
   });
 }
 
+// Blocks that wait for one another.
+template <class T>
+void meetings(Device& dev, Out<T, 3> out, unsigned* met) {
+  const unsigned blocks = static_cast<unsigned>(together(dev).blocks);
+  if (blocks == 0) return;
+  const auto kernel = [=] KERNEL() {
+    T* const here = static_cast<T*>(shared_scratch());
+    if (threadIdx.x == 0) copy_early(here, out.data);
+    end_copies();
+    await_copies<0>();
+    arrive(met);
+    await_arrivals(met, gridDim.x);
+    out.data[threadIdx.x] = here[threadIdx.x % 2] + read_fresh(out.data + 4);
+  };
+  launch_together(dev, blocks, kBlockThreads, kernel, kScratchBytes);
+}
+
 template <class T>
 void everything(Device& dev, const NativeopsCall* call) {
   const In<T, 3> x = input<T, 3>(call, 0), y = input<T, 3>(call, 1);
@@ -121,6 +138,7 @@ void everything(Device& dev, const NativeopsCall* call) {
     teams<T>(dev, x, out);
     cuda_text<T>(dev, x, out);
     cuda_style<T>(dev, out, output<int64_t, 1>(call, 2));
+    meetings<T>(dev, out, static_cast<unsigned*>(call->outputs[3].data));
   }
   tiles<T>(dev, x, out);
   matrix_products<T>(dev, x, y, out);
