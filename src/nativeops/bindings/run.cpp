@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call: the leading axes that broadcast are folded into one, then the kernel runs.
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 #include <new>
 #include <optional>
-#include <vector>
 
 #include "nativeops/bindings/copies.h"
 #include "nativeops/bindings/core.h"
