@@ -81,7 +81,7 @@ class Torch:
             else:
                 result = handle.raw(*values)
         except (RuntimeError, TypeError, IndexError) as error:
-            raise explain(framework, op, args, kwargs, error) from None
+            raise explain(op, framework, args, kwargs, error) from None
         return result if handle.single else handle.collect(result, values)
 
 

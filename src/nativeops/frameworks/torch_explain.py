@@ -13,8 +13,8 @@ from nativeops.library import missing_kernel
 
 
 def explain(
-    framework: Framework,
     op: Op[Any],
+    framework: Framework,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     error: Exception,

@@ -9,6 +9,7 @@ import pytest
 import nativeops
 from nativeops.errors import ArgumentError, RangeError
 from nativeops.ops.ctc_beam_search_test import all_sequences, hypotheses, log_softmax
+from nativeops.testing.marks import missing
 
 RANDOM = np.random.default_rng(5)
 TABLE = log_softmax(RANDOM.standard_normal((4, 4)))  # of a bigram, by the label before
@@ -119,7 +120,7 @@ def test_compiled_function_cannot_call_a_scorer() -> None:
 def test_logits_on_a_gpu_are_searched_on_the_host() -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
-        pytest.skip("this machine has no NVIDIA GPU that PyTorch can use")
+        missing("cuda", "this machine has no NVIDIA GPU that PyTorch can use")
     x = torch.from_numpy(RANDOM.standard_normal((20, 3, 9)))
     here = nativeops.ctc_beam_search(x, [20, 0, 7], beam_width=6, n_best=6)
     there = nativeops.ctc_beam_search(x.cuda(), [20, 0, 7], beam_width=6, n_best=6)

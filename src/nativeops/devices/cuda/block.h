@@ -59,7 +59,7 @@ inline Together together(const Device& dev) {
     check_cuda(cudaDeviceGetAttribute(&value, attribute, dev.device_id), "describe the device");
     return value;
   };
-  // Before compute capability 8 nothing is copied to shared memory past the first cache.
+  // Before compute capability 8 a thread waits for each copy to shared memory.
   if (!get(cudaDevAttrCooperativeLaunch) || get(cudaDevAttrComputeCapabilityMajor) < 8) return {};
   return {get(cudaDevAttrMultiProcessorCount), get(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
 }
@@ -104,8 +104,10 @@ __device__ T read_fresh(const T* number) {
 // 16 bytes that others may have just written, on their way to shared memory while this thread goes
 // on. They are there once this thread awaited all of its groups but the last `left`, and has met
 // the others.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // where `together` has no blocks
-__device__ inline void copy_early(void*, const void*) {}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // a later GPU may run this code, too
+__device__ inline void copy_early(void* shared, const void* from) {
+  *static_cast<float4*>(shared) = __ldcg(static_cast<const float4*>(from));
+}
 __device__ inline void end_copies() {}
 template <int left>
 __device__ void await_copies() {}
