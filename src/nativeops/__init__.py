@@ -23,6 +23,7 @@ from nativeops.ops.fsa_loss import fsa_loss
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.lstm_projected import lstm_projected_layer
+from nativeops.ops.native_lstm import lstm_low_mem, native_lstm2
 from nativeops.ops.next_edit_distance import next_edit_distance_reduce, next_edit_distance_row
 from nativeops.ops.optimal_completion import (
     ocd_targets,
@@ -68,8 +69,10 @@ __all__ = [
     "gru_layer",
     "lstm",
     "lstm_layer",
+    "lstm_low_mem",
     "lstm_projected_layer",
     "max_and_argmax_sparse",
+    "native_lstm2",
     "next_edit_distance_reduce",
     "next_edit_distance_row",
     "ocd_targets",

@@ -27,6 +27,10 @@ struct Layer {
   In<T, 2> w_second{};  // p h: of cells with a second product; without one p is h
   In<T, 1> b_second{};  // p
   In<T, 1> own{};       // own·h: weights of single units
+  In<T, 3> sums{};      // t b gates·h: added to the products with the inputs
+  // t b: the time of each step, and beyond the length the times left out; ~time of a step that
+  // begins with no state, which cells can do whose state passes by the products alone
+  In<int32_t, 2> order{};
 
   HOST_DEVICE int64_t steps() const { return x.size(0); }
   HOST_DEVICE int64_t batch() const { return x.size(1); }
@@ -36,8 +40,15 @@ struct Layer {
     return w_second.size(0) + w_second.size(1) > 0 ? w_second.size(1) : width();
   }
   HOST_DEVICE int64_t length(int64_t b) const { return length_of(lengths, b, steps()); }
-  // Where a sequence is in its step s: backwards it begins at its own end.
-  HOST_DEVICE int64_t time(int64_t s, int64_t b) const { return reverse ? length(b) - 1 - s : s; }
+  // Where a sequence is in its step s: backwards it begins at its own end. Steps beyond its length
+  // stand for the times where it has none.
+  HOST_DEVICE int64_t time(int64_t s, int64_t b) const {
+    if (order) return order(s, b) < 0 ? ~order(s, b) : order(s, b);
+    return reverse && s < length(b) ? length(b) - 1 - s : s;
+  }
+  HOST_DEVICE bool begins_anew(int64_t s, int64_t b) const {
+    return order && s < steps() && order(s, b) < 0;
+  }
 };
 
 // What it makes. Training keeps the activated gates and the cells.
@@ -93,14 +104,15 @@ HOST_DEVICE Accum<T> bias(const In<T, 1>& values, int64_t j) {
   return values ? Accum<T>(values(j)) : Accum<T>(0);
 }
 
-// Both sums of the gates of a unit; row: of the products.
+// Both sums of the gates of a unit at a time; row: of the products.
 template <class Cell, class T>
 HOST_DEVICE void gate_sums(const Layer<T>& layer, const Out<Accum<T>, 2>& from_x,
-                           const Out<Accum<T>, 2>& from_h, int64_t row, int64_t j, Accum<T>* in,
-                           Accum<T>* state) {
+                           const Out<Accum<T>, 2>& from_h, int64_t row, int64_t t, int64_t b,
+                           int64_t j, Accum<T>* in, Accum<T>* state) {
   const int64_t units = layer.units();
   for (int g = 0; g < Cell::kGates; ++g) {
     in[g] = from_x(row, g * units + j) + bias(layer.b_ih, g * units + j);
+    if (layer.sums) in[g] += Accum<T>(layer.sums(t, b, g * units + j));
   }
   for (int g = 0; g < Cell::kStateGates; ++g) {
     state[g] = from_h(row, g * units + j) + bias(layer.b_hh, g * units + j);
@@ -138,7 +150,9 @@ struct Work {
 template <class Cell, class T>
 void begin(Device& dev, const Layer<T>& layer, const Work<Cell, T>& work) {
   const auto h = work.h, c = work.c;
-  for_each(dev, h, [=] KERNEL(int64_t b, int64_t j) { h(b, j) = value_or_zero(layer.h_0, b, j); });
+  for_each(dev, h, [=] KERNEL(int64_t b, int64_t j) {
+    h(b, j) = layer.begins_anew(0, b) ? Accum<T>(0) : value_or_zero(layer.h_0, b, j);
+  });
   for_each(dev, c, [=] KERNEL(int64_t b, int64_t j) {
     c(b, j) = Cell::kHasCell ? value_or_zero(layer.c_0, b, j) : Accum<T>(0);
   });
@@ -159,16 +173,16 @@ void advance(Device& dev, const Layer<T>& layer, const States<T>& to, const Work
   for_each(
       dev, c,
       [=] KERNEL(int64_t b, int64_t j) {
-        if (s >= layer.length(b)) {  // beyond the end, where s is also the time
+        const int64_t t = layer.time(s, b);
+        if (s >= layer.length(b)) {
           middle(b, j) = A(0);
-          if (!Cell::kSecond) to.y(s, b, j) = T(A(0));
-          for (int q = 0; to.gates && q < Cell::kKept; ++q) to.gates(s, b, q * units + j) = T(A(0));
-          if (Cell::kHasCell && to.cells) to.cells(s, b, j) = T(A(0));
+          if (!Cell::kSecond) to.y(t, b, j) = T(A(0));
+          for (int q = 0; to.gates && q < Cell::kKept; ++q) to.gates(t, b, q * units + j) = T(A(0));
+          if (Cell::kHasCell && to.cells) to.cells(t, b, j) = T(A(0));
           return;
         }
-        const int64_t t = layer.time(s, b);
         A in[Cell::kGates], state[Cell::kStateGates], kept[Cell::kKept + 1], cell = c(b, j);
-        gate_sums<Cell>(layer, from_x, from_h, b, j, in, state);
+        gate_sums<Cell>(layer, from_x, from_h, b, t, b, j, in, state);
         const A before = Cell::kReadsState ? h(b, j) : A(0);
         const A out =
             Cell::forward(in, state, before, cell, kept, OwnWeights<T>{layer.own, j, units});
@@ -177,7 +191,7 @@ void advance(Device& dev, const Layer<T>& layer, const States<T>& to, const Work
           middle(b, j) = out;
           for (int g = 0; g < Cell::kGates; ++g) from_x(b, g * units + j) = in[g];
         } else {
-          h(b, j) = out;
+          h(b, j) = layer.begins_anew(s + 1, b) ? A(0) : out;
           to.y(t, b, j) = T(out);
         }
         for (int q = 0; to.gates && q < Cell::kKept - Cell::kKeptLate; ++q) {
@@ -197,11 +211,11 @@ void advance_second(Device& dev, const Layer<T>& layer, const States<T>& to,
   gemm(dev, work.middle, transpose(layer.w_second), from_middle);
   const int64_t units = layer.units();
   for_each(dev, h, [=] KERNEL(int64_t b, int64_t j) {
+    const int64_t t = layer.time(s, b);
     if (s >= layer.length(b)) {
-      to.y(s, b, j) = T(A(0));
+      to.y(t, b, j) = T(A(0));
       return;
     }
-    const int64_t t = layer.time(s, b);
     A in[Cell::kGates], kept[Cell::kKept + 1];
     for (int g = 0; Cell::kReadsState && g < Cell::kGates; ++g) in[g] = from_x(b, g * units + j);
     const A sum = from_middle(b, j) + bias(layer.b_second, j);

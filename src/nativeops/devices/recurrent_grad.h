@@ -38,12 +38,12 @@ void retreat_second(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
   const auto parts = trace.parts, h_before = trace.h_before;
   const int64_t units = layer.units(), sum = Cell::kParts * units;
   for_each(dev, d_h, [=] KERNEL(int64_t b, int64_t j) {
+    const int64_t t = layer.time(s, b);
     gathered(b, sum + j) = A(0);
     if (s >= layer.length(b)) {
-      parts(s, b, sum + j) = A(0);
+      parts(t, b, sum + j) = A(0);
       return;
     }
-    const int64_t t = layer.time(s, b);
     A kept[Cell::kKept + 1], part[Cell::kParts], d_sum;
     if (Cell::kPartsEarly > 0) load_kept<Cell>(from, parts, t, b, j, units, kept);
     const A d_out = d_h(b, j) + A(from.d_y(t, b, j));
@@ -69,17 +69,17 @@ void retreat(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
   for_each(
       dev, d_c,
       [=] KERNEL(int64_t b, int64_t j) {
+        const int64_t t = layer.time(s, b);
         if (s >= layer.length(b)) {
-          for (int p = 0; p < Cell::kParts; ++p) parts(s, b, p * units + j) = A(0);
-          if (Cell::kSecond) middle(s, b, j) = A(0);
+          for (int p = 0; p < Cell::kParts; ++p) parts(t, b, p * units + j) = A(0);
+          if (Cell::kSecond) middle(t, b, j) = A(0);
           return;
         }
-        const int64_t t = layer.time(s, b);
         A kept[Cell::kKept + 1], part[Cell::kParts], d_cell = d_c(b, j), cell = A(0), before = A(0);
         load_kept<Cell>(from, parts, t, b, j, units, kept);
         if (Cell::kHasCell) {
           cell = A(from.cells(t, b, j));
-          before = cell_before(layer, from, t, b, j);
+          before = cell_before(layer, from, s, b, j);
         }
         const A state = Cell::kReadsState ? h_before(t, b, j) : A(0);
         A d_out = d_middle(b, j), out = A(0);
@@ -129,7 +129,8 @@ void retreat_state(Device& dev, const Layer<T>& layer, const Trace<Cell, T>& tra
   using A = Accum<T>;
   const auto parts = trace.parts;
   for_each(dev, gathered, [=] KERNEL(int64_t b, int64_t k) {
-    gathered(b, k) = s < layer.length(b) ? parts(layer.time(s, b), b, k) : A(0);
+    const bool has_state = s < layer.length(b) && !layer.begins_anew(s, b);
+    gathered(b, k) = has_state ? parts(layer.time(s, b), b, k) : A(0);
   });
   add_products<T>(dev, trace.d_h, In<A, 2>(gathered), layer.w_hh, Cell::kStatePart,
                   Cell::kStateGates, layer.units(), 1);
@@ -190,14 +191,21 @@ void own_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from, Out<T,
       [=] KERNEL(int64_t j) {
         A sum[Cell::kOwn + 1] = {}, part[Cell::kParts];
         for (int64_t i = 0; i < steps * batch; ++i) {
-          const int64_t t = i / batch, b = i % batch;
-          if (t >= layer.length(b)) continue;
+          const int64_t s = i / batch, b = i % batch, t = layer.time(s, b);
+          if (s >= layer.length(b)) continue;
           for (int p = 0; p < Cell::kParts; ++p) part[p] = parts(t, b, p * units + j);
-          Cell::add_own(part, A(from.cells(t, b, j)), cell_before(layer, from, t, b, j), sum);
+          Cell::add_own(part, A(from.cells(t, b, j)), cell_before(layer, from, s, b, j), sum);
         }
         for (int q = 0; q < Cell::kOwn; ++q) to(q * units + j) = T(sum[q]);
       },
       steps * batch);
+}
+
+// Where the gradient of the k-th of all gates' sums stands.
+template <class Cell>
+HOST_DEVICE int64_t input_part(int64_t k, int64_t units) {
+  constexpr auto part = Cell::kInputPart;
+  return part[k / units] * units + k % units;
 }
 
 // All gradients that are sums over all frames, and that of the inputs.
@@ -219,6 +227,12 @@ void sum_up(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const La
   }
   if constexpr (Cell::kOwn > 0) {
     if (to.own) own_grad(dev, layer, from, to.own, trace);
+  }
+  if (to.sums) {
+    const auto d_gates = trace.parts;
+    for_each(dev, to.sums, [=] KERNEL(int64_t t, int64_t b, int64_t k) {
+      to.sums(t, b, k) = T(d_gates(t, b, input_part<Cell>(k, layer.units())));
+    });
   }
   if (!to.x) return;
   const auto sums = trace.x;  // of which the weights have no more need

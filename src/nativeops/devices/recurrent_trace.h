@@ -25,6 +25,7 @@ struct LayerGrads {
   Out<T, 2> h_0, c_0;
   Out<T, 2> w_second{};
   Out<T, 1> b_second{}, own{};
+  Out<T, 3> sums{};
 };
 
 // Derivatives of the activations, from their values.
@@ -89,25 +90,27 @@ void begin_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
   for_each(dev, d_c, [=] KERNEL(int64_t b, int64_t j) {
     d_c(b, j) = Cell::kHasCell ? value_or_zero(from.d_c_n, b, j) : A(0);
   });
-  for_each(dev, h_before, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
-    const int64_t before = layer.reverse ? t + 1 : t - 1;
-    const bool inside = before >= 0 && before < layer.length(b);
-    const A state = inside ? A(from.y(before, b, j)) : value_or_zero(layer.h_0, b, j);
-    h_before(t, b, j) = t < layer.length(b) ? state : A(0);
+  for_each(dev, h_before, [=] KERNEL(int64_t s, int64_t b, int64_t j) {
+    A& state = h_before(layer.time(s, b), b, j);
+    if (s >= layer.length(b) || layer.begins_anew(s, b)) {
+      state = A(0);
+    } else {
+      state = s > 0 ? A(from.y(layer.time(s - 1, b), b, j)) : value_or_zero(layer.h_0, b, j);
+    }
   });
   // What lies beyond the end may be anything, NaN too, and takes no part in the products.
-  for_each(dev, x, [=] KERNEL(int64_t t, int64_t b, int64_t i) {
-    x(t, b, i) = t < layer.length(b) ? A(layer.x(t, b, i)) : A(0);
+  for_each(dev, x, [=] KERNEL(int64_t s, int64_t b, int64_t i) {
+    const int64_t t = layer.time(s, b);
+    x(t, b, i) = s < layer.length(b) ? A(layer.x(t, b, i)) : A(0);
   });
 }
 
-// The cell before a step at time t that is inside of its sequence.
+// The cell before a step that is inside of its sequence.
 template <class T>
-HOST_DEVICE Accum<T> cell_before(const Layer<T>& layer, const Arrived<T>& from, int64_t t,
+HOST_DEVICE Accum<T> cell_before(const Layer<T>& layer, const Arrived<T>& from, int64_t s,
                                  int64_t b, int64_t j) {
-  const int64_t before = layer.reverse ? t + 1 : t - 1;
-  const bool inside = before >= 0 && before < layer.length(b);
-  return inside ? Accum<T>(from.cells(before, b, j)) : value_or_zero(layer.c_0, b, j);
+  if (s == 0) return value_or_zero(layer.c_0, b, j);
+  return Accum<T>(from.cells(layer.time(s - 1, b), b, j));
 }
 
 // Where the forward pass kept no gates they are computed again, into where their gradients will be:
@@ -129,12 +132,12 @@ void recompute(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
   const View<A, 3> each = dense(memory.data(), layer.steps(), layer.batch(), units);
   for_each(
       dev, each,
-      [=] KERNEL(int64_t t, int64_t b, int64_t j) {
-        const bool inside = t < layer.length(b);
-        const int64_t row = t * layer.batch() + b;
+      [=] KERNEL(int64_t s, int64_t b, int64_t j) {
+        const bool inside = s < layer.length(b);
+        const int64_t t = layer.time(s, b), row = t * layer.batch() + b;
         A in[Cell::kGates], state[Cell::kStateGates], kept[Cell::kKept + 1], cell = A(0);
-        gate_sums<Cell>(layer, from_x, from_h, row, j, in, state);
-        if (Cell::kHasCell && inside) cell = cell_before(layer, from, t, b, j);
+        gate_sums<Cell>(layer, from_x, from_h, row, t, b, j, in, state);
+        if (Cell::kHasCell && inside) cell = cell_before(layer, from, s, b, j);
         const A before = Cell::kReadsState ? h_before(t, b, j) : A(0);
         const A out =
             Cell::forward(in, state, before, cell, kept, OwnWeights<T>{layer.own, j, units});

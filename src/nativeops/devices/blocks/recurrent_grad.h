@@ -55,7 +55,7 @@ struct BackwardSteps {
         const int64_t b = b1 + place;
         const bool mine = place < count, inside = mine && s >= 0 && s < layer.length(b);
         Known known;
-        if (inside) known = read(layer.time(s, b), b, j);
+        if (inside) known = read(s, b, j);
         A arriving = mine ? d_h(b, j) : A(0);
         if (b1 == b0 && s < last) {
           await_arrivals(met + group, static_cast<unsigned>((last - s) * spread.unit_blocks));
@@ -83,7 +83,8 @@ struct BackwardSteps {
     return parts.stride(1) % 4 == 0 && kFirst * layer.units() % 4 == 0;
   }
 
-  KERNEL Known read(int64_t t, int64_t b, int64_t j) const {
+  KERNEL Known read(int64_t s, int64_t b, int64_t j) const {
+    const int64_t t = layer.time(s, b);
     Known known{};
     recurrence::load_kept<Cell>(from, parts, t, b, j, layer.units(), known.kept);
     known.d_y = A(from.d_y(t, b, j));
@@ -91,7 +92,7 @@ struct BackwardSteps {
     if (Cell::kReadsState) known.state = h_before(t, b, j);
     if (Cell::kHasCell) {
       known.cell = A(from.cells(t, b, j));
-      known.cell_before = recurrence::cell_before(layer, from, t, b, j);
+      known.cell_before = recurrence::cell_before(layer, from, s, b, j);
     }
     return known;
   }

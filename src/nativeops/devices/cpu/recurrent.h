@@ -42,7 +42,7 @@ class Forward {
       : dev_(dev),
         layer_(layer),
         to_(to),
-        seq_(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
+        seq_(layer),
         split_(ceil_div(layer.units(), n), kUnits, dev.num_threads()),
         out_split_(Cell::kSecond ? ceil_div(layer.width(), n) : 0, kSecondUnits, dev.num_threads()),
         input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames(), !to.gates, seq_.steps == 1),
@@ -51,7 +51,7 @@ class Forward {
                 seq_.steps == 1),
         items_(std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
-        fused_(!Cell::kSecond && seq_.batch >= kManyRows &&
+        fused_(!Cell::kSecond && !layer.sums && seq_.batch >= kManyRows &&
                (layer.inputs() + layer.width()) * kWidest * static_cast<int64_t>(sizeof(V)) <=
                    kPanels),
         products_(dev.workspace<A>(fused_ ? 0 : chunk_ * seq_.batch * split_.vectors * kGates * n)),
@@ -128,7 +128,7 @@ class Forward {
   void start() {
     for (int64_t r = 0; r < seq_.batch; ++r) {
       const int64_t b = seq_.item(r);
-      hidden_.fill(r, layer_.h_0, b);
+      hidden_.fill(r, seq_.begins_anew(0, r) ? In<T, 2>() : layer_.h_0, b);
       if (Cell::kHasCell) cell_.fill(r, layer_.c_0, b);
       if (seq_.length(r) > 0) continue;
       for (int64_t j = 0; j < layer_.width(); ++j) to_.h_n(b, j) = T(hidden_.numbers(r)[j]);
@@ -170,6 +170,7 @@ class Forward {
                      : reinterpret_cast<const A*>(&layer_.x(t, b, 0));
   }
   void multiply_input(int64_t first, int64_t panel) {
+    if (layer_.sums) return copy_sums(first, panel);
     std::vector<const A*> rows;
     rows.reserve(static_cast<size_t>(chunk_ * seq_.batch));
     for_frames(first, [&](int64_t t, int64_t b) {
@@ -178,6 +179,20 @@ class Forward {
     const auto count = static_cast<int64_t>(rows.size());
     input_.multiply(panel, rows.data(), count, products(panel), count == 1,
                     recurrent_.panel(panel));
+  }
+
+  // The sums that are given, in place of products.
+  void copy_sums(int64_t first, int64_t panel) {
+    A* to = products(panel);
+    for_frames(first, [&](int64_t t, int64_t b) {
+      for (int u = 0; u < split_.count(panel); ++u) {
+        const int64_t unit = (split_.first(panel) + u) * n;
+        for (int g = 0; g < kGates; ++g, to += n) {
+          const T* from = &layer_.sums(t, b, g * layer_.units() + unit);
+          simd::store(to, load_along(layer_.sums, from, layer_.units() - unit));
+        }
+      }
+    });
   }
 
   // All rows of a step times a panel of weights; before(first, height) for each block of them,
@@ -232,11 +247,11 @@ class Forward {
                   int64_t{units} * n);
           });
     });
-    beyond_ends(step, split_, panel, layer_.units(), [&](int64_t b, int64_t j) {
-      if (!Cell::kSecond) to_.y(step, b, j) = T(0);
-      if (Cell::kHasCell && to_.cells) to_.cells(step, b, j) = T(0);
+    beyond_ends(step, split_, panel, layer_.units(), [&](int64_t t, int64_t b, int64_t j) {
+      if (!Cell::kSecond) to_.y(t, b, j) = T(0);
+      if (Cell::kHasCell && to_.cells) to_.cells(t, b, j) = T(0);
       for (int q = 0; to_.gates && q < Cell::kKept; ++q) {
-        to_.gates(step, b, q * layer_.units() + j) = T(0);
+        to_.gates(t, b, q * layer_.units() + j) = T(0);
       }
     });
   }
@@ -300,7 +315,7 @@ class Forward {
             });
       });
       beyond_ends(step, out_split_, panel, layer_.width(),
-                  [&](int64_t b, int64_t j) { to_.y(step, b, j) = T(0); });
+                  [&](int64_t t, int64_t b, int64_t j) { to_.y(t, b, j) = T(0); });
       if (streams_) simd::settle();
     }
   }
@@ -320,6 +335,7 @@ class Forward {
   // The state after a step.
   void finish(int64_t step, int64_t r, int64_t unit, V out) {
     hidden_.set(row(step + 1, r), unit, out);
+    if (seq_.begins_anew(step + 1, r)) hidden_.set(row(step + 1, r), unit, simd::zero<A>());
     const int64_t b = seq_.item(r), count = layer_.width() - unit;
     write(to_.y, seq_.time(step, r), b, unit, out, count);
     if (step + 1 == seq_.length(r)) store_along(to_.h_n, &to_.h_n(b, unit), out, count);
@@ -345,20 +361,21 @@ class Forward {
     store_along(to, address, value, count);
   }
 
-  // clear(b, j) for a panel's columns of the sequences that are past their end.
+  // clear(t, b, j) for a panel's columns of the sequences that are past their end.
   template <class F>
-  void beyond_ends(int64_t t, const Split& split, int64_t panel, int64_t width, F&& clear) {
+  void beyond_ends(int64_t step, const Split& split, int64_t panel, int64_t width, F&& clear) {
     const int64_t first = split.first(panel) * n,
                   end = std::min(first + split.count(panel) * n, width);
-    for (int64_t r = seq_.active(t); r < seq_.batch; ++r) {
-      for (int64_t j = first; j < end; ++j) clear(seq_.item(r), j);
+    for (int64_t r = seq_.active(step); r < seq_.batch; ++r) {
+      const int64_t t = seq_.time(step, r);
+      for (int64_t j = first; j < end; ++j) clear(t, seq_.item(r), j);
     }
   }
 
   Device& dev_;
   const Layer<T>& layer_;
   const States<T>& to_;
-  const Sequences seq_;
+  const Sequences<T> seq_;
   const Split split_, out_split_;  // of the units; with a second product, of the state
   const Products<kGates> input_;
   const Products<Cell::kStateGates> recurrent_;

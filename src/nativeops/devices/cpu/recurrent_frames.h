@@ -133,7 +133,7 @@ struct Frames {
   const Layer<T>& layer;
   const Arrived<T>& from;
   const int64_t units, width;
-  const Sequences seq;
+  const Sequences<T> seq;
   const int64_t gate, sum;       // words of a part: of h, and of the p of a second product's sum
   const int64_t row_size;        // of all parts, that sum behind the others
   const Workspace<A> all;        // of each frame: the parts
@@ -146,7 +146,7 @@ struct Frames {
         from(from),
         units(layer.units()),
         width(layer.width()),
-        seq(layer.x.size(0), layer.x.size(1), layer.lengths, layer.reverse),
+        seq(layer),
         gate(Of::words(units)),
         sum(Cell::kSecond ? Of::words(width) : 0),
         row_size(Cell::kParts * gate + sum),
@@ -205,8 +205,10 @@ struct Frames {
   void copy_state(int64_t frame, int64_t first, int64_t count, A* to) const {
     const auto [step, r] = where(frame);
     const int64_t b = seq.item(r);
+    const bool known = step > 0 || layer.h_0;
+    if (!known || seq.begins_anew(step, r)) return void(std::fill_n(to, count, A(0)));
     if (step > 0) return copy_row(from.y, seq.time(step - 1, r), b, first, count, to);
-    for (int64_t i = 0; i < count; ++i) to[i] = layer.h_0 ? A(layer.h_0(b, first + i)) : A(0);
+    for (int64_t i = 0; i < count; ++i) to[i] = A(layer.h_0(b, first + i));
   }
   void copy_middle(int64_t frame, int64_t first, int64_t count, A* to) const {
     const Part* row = middle.data() + frame * units + first;

@@ -61,6 +61,7 @@ class Backward {
         kStages);
     finish_sums();
     if (to_.x) input_grad();
+    if (to_.sums) write_sums();
     weight_grads();
   }
 
@@ -109,6 +110,9 @@ class Backward {
     for (int g = 0; g < Cell::kStateGates && later > 0; ++g) {
       recurrent_.add(panel, g, rows.data(), later, Cell::kStatePart[g] * f_.gate, sums, later == 1,
                      next);
+    }
+    for (int64_t r = 0; r < later; ++r) {
+      if (seq_.begins_anew(step + 1, r)) std::fill_n(sums + r * width, width, A(0));
     }
     const int64_t first = split_.first(panel) * n;
     for (int64_t r = 0; r < count; ++r) {
@@ -253,6 +257,21 @@ class Backward {
     weights.run([&](int i, auto... place) { (f_.*right[i])(place...); });
   }
 
+  // d_sums = d_gates; 0 beyond the end of a sequence
+  void write_sums() {
+    parallel_if_large(dev_, seq_.frames(), seq_.frames() * kGates * units_, [&](int64_t frame) {
+      const auto [step, r] = f_.where(frame);
+      const int64_t t = seq_.time(step, r), b = seq_.item(r);
+      for (int g = 0; g < kGates; ++g) {
+        for (int64_t unit = 0; unit < units_; unit += n) {
+          const V part = f_.load_part(f_.parts(step, r), Cell::kInputPart[g], unit);
+          store_along(to_.sums, &to_.sums(t, b, g * units_ + unit), part, units_ - unit);
+        }
+      }
+    });
+    clear_beyond(to_.sums);
+  }
+
   // d_x = d_gates · W_ih; 0 beyond the end of a sequence
   void input_grad() {
     constexpr int64_t kRows = 240;
@@ -280,10 +299,14 @@ class Backward {
                         sums + i * width);
           }
         });
-    const int64_t beyond = (seq_.steps * seq_.batch - seq_.frames()) * layer_.inputs();
+    clear_beyond(to_.x);
+  }
+  void clear_beyond(const Out<T, 3>& to) {
+    const int64_t beyond = (seq_.steps * seq_.batch - seq_.frames()) * to.size(2);
     parallel_if_large(dev_, beyond > 0 ? seq_.batch : 0, beyond, [&](int64_t r) {
-      for (int64_t t = seq_.length(r); t < seq_.steps; ++t) {
-        for (int64_t i = 0; i < layer_.inputs(); ++i) to_.x(t, seq_.item(r), i) = T(0);
+      for (int64_t s = seq_.length(r); s < seq_.steps; ++s) {
+        const int64_t t = seq_.time(s, r);
+        for (int64_t i = 0; i < to.size(2); ++i) to(t, seq_.item(r), i) = T(0);
       }
     });
   }
@@ -297,7 +320,7 @@ class Backward {
   const Arrived<T>& from_;
   const LayerGrads<T>& to_;
   const Frames<Cell, T, Of> f_;
-  const Sequences& seq_;
+  const Sequences<T>& seq_;
   const int64_t units_, width_;
   const bool kept_gates_;
   const ColumnPanels<T, Of> recurrent_, second_;

@@ -8,38 +8,36 @@
 #include <numeric>
 #include <vector>
 
-#include "nativeops/devices/view.h"
+#include "nativeops/devices/recurrent.h"
 
 namespace nativeops::tuned {
 
+template <class T>
 class Sequences {
  public:
   const int64_t steps, batch;  // steps of the arrays: no sequence is longer
-  const bool reverse;          // from each sequence's own end to its beginning
 
-  // Without lengths all sequences are as long as the arrays.
-  Sequences(int64_t steps, int64_t batch, In<int32_t, 1> lengths, bool reverse)
-      : steps(steps),
-        batch(batch),
-        reverse(reverse),
-        order_(batch),
+  explicit Sequences(const Layer<T>& layer)
+      : steps(layer.steps()),
+        batch(layer.batch()),
+        layer_(layer),
+        item_(batch),
         length_(batch),
         first_(steps + 1) {
-    std::iota(order_.begin(), order_.end(), 0);
-    if (lengths) {
-      std::stable_sort(order_.begin(), order_.end(),
-                       [&](int64_t a, int64_t b) { return lengths(a) > lengths(b); });
+    std::iota(item_.begin(), item_.end(), 0);
+    if (layer.lengths) {
+      std::stable_sort(item_.begin(), item_.end(),
+                       [&](int64_t a, int64_t b) { return layer.lengths(a) > layer.lengths(b); });
     }
-    for (int64_t r = 0; r < batch; ++r) {
-      length_[r] = lengths ? lengths(order_[r]) : steps;
-    }
+    for (int64_t r = 0; r < batch; ++r) length_[r] = layer.length(item_[r]);
     for (int64_t s = 0; s < steps; ++s) first_[s + 1] = first_[s] + count_longer(s);
   }
 
-  int64_t item(int64_t r) const { return order_[r]; }     // its place in the batch
+  int64_t item(int64_t r) const { return item_[r]; }      // its place in the batch
   int64_t length(int64_t r) const { return length_[r]; }  // falls with r
   int64_t active(int64_t step) const { return step < steps ? first_[step + 1] - first_[step] : 0; }
-  int64_t time(int64_t step, int64_t r) const { return reverse ? length_[r] - 1 - step : step; }
+  int64_t time(int64_t step, int64_t r) const { return layer_.time(step, item_[r]); }
+  bool begins_anew(int64_t step, int64_t r) const { return layer_.begins_anew(step, item_[r]); }
 
   // All steps of all sequences, numbered step by step.
   int64_t frames() const { return first_[steps]; }
@@ -52,7 +50,8 @@ class Sequences {
            length_.begin();
   }
 
-  std::vector<int64_t> order_, length_, first_;
+  const Layer<T>& layer_;
+  std::vector<int64_t> item_, length_, first_;
 };
 
 }  // namespace nativeops::tuned
