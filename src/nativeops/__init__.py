@@ -40,6 +40,7 @@ from nativeops.ops.sparse import (
     subtensor_batched_index,
 )
 from nativeops.ops.sparse_cross_entropy import cross_entropy_softmax_and_gradient_sparse
+from nativeops.ops.two_d_lstm import two_d_lstm
 
 __all__ = [
     "ErrorRate",
@@ -88,6 +89,7 @@ __all__ = [
     "set_num_threads",
     "sparse_to_dense",
     "subtensor_batched_index",
+    "two_d_lstm",
     "unchunk",
 ]
 

@@ -201,11 +201,19 @@ void own_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from, Out<T,
       steps * batch);
 }
 
-// Where the gradient of the k-th of all gates' sums stands.
-template <class Cell>
-HOST_DEVICE int64_t input_part(int64_t k, int64_t units) {
-  constexpr auto part = Cell::kInputPart;
-  return part[k / units] * units + k % units;
+// The gradients of the sums that were given in place of products: columns of those of the gates.
+template <class T>
+void sums_grad(Device& dev, Out<T, 3> to, In<Accum<T>, 3> parts, const int* part, int gates) {
+  const int64_t units = to.size(2) / gates;
+  for (int g = 0; g < gates; ++g) {
+    const int64_t from = part[g] * units;
+    const Out<T, 3> own{to.data + g * units * to.stride(2),
+                        {to.size(0), to.size(1), units},
+                        {to.stride(0), to.stride(1), to.stride(2)}};
+    for_each(dev, own, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
+      own(t, b, j) = T(parts(t, b, from + j));
+    });
+  }
 }
 
 // All gradients that are sums over all frames, and that of the inputs.
@@ -228,12 +236,7 @@ void sum_up(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const La
   if constexpr (Cell::kOwn > 0) {
     if (to.own) own_grad(dev, layer, from, to.own, trace);
   }
-  if (to.sums) {
-    const auto d_gates = trace.parts;
-    for_each(dev, to.sums, [=] KERNEL(int64_t t, int64_t b, int64_t k) {
-      to.sums(t, b, k) = T(d_gates(t, b, input_part<Cell>(k, layer.units())));
-    });
-  }
+  if (to.sums) sums_grad<T>(dev, to.sums, trace.parts, Cell::kInputPart, Cell::kGates);
   if (!to.x) return;
   const auto sums = trace.x;  // of which the weights have no more need
   add_products<T>(dev, frames(sums), parts, layer.w_ih, Cell::kInputPart, Cell::kGates,

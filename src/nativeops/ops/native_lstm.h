@@ -43,47 +43,52 @@ struct Walk {
   bool reverse, resets;
 };
 
-// The order in which a layer takes its frames, as Layer has it.
+// order and lengths as Layer has them
+inline void take_in_order(Device& dev, In<bool, 2> mask, const Walk& walk, Out<int32_t, 2> order,
+                          Out<int32_t, 1> lengths) {
+  const int64_t steps = order.size(0), start = min2(walk.start, steps);
+  const int64_t stride = min2(walk.stride, max2<int64_t>(1, steps));
+  for_each(
+      dev, lengths,
+      [=] KERNEL(int64_t b) {
+        const auto time = [=](int64_t k) {
+          return static_cast<int32_t>(walk.reverse ? steps - 1 - k : k);
+        };
+        const auto takes_part = [=](int64_t k) { return !mask || mask(time(k), b); };
+        int64_t count = 0;
+        bool anew = false;
+        for (int64_t k = start; k < steps; k += stride) {
+          if (takes_part(k)) order(count++, b) = anew ? ~time(k) : time(k);
+          anew = walk.resets && !takes_part(k);
+        }
+        lengths(b) = static_cast<int32_t>(count);
+        for (int64_t k = 0; k < steps; ++k) {
+          const bool visited = k >= start && (k - start) % stride == 0;
+          if (!visited || !takes_part(k)) order(count++, b) = time(k);
+        }
+      },
+      4 * steps);
+}
+
+// The memory of the order in which a layer takes its frames.
 template <class T>
 class Steps {
  public:
   Steps(Device& dev, In<bool, 2> mask, const Walk& walk, Layer<T>& layer)
       : plain_(!mask && walk.start == 0 && walk.stride == 1),
-        order_(dev.template workspace<int32_t>(plain_ ? 0 : layer.steps() * layer.batch())),
-        lengths_(dev.template workspace<int32_t>(plain_ ? 0 : layer.batch())) {
+        memory_(dev.template workspace<int32_t>(plain_ ? 0 : (layer.steps() + 1) * layer.batch())) {
     layer.reverse = walk.reverse;
     if (plain_) return;
-    const int64_t steps = layer.steps(), start = min2(walk.start, steps);
-    const int64_t stride = min2(walk.stride, max2<int64_t>(1, steps));
-    const Out<int32_t, 2> order = dense(order_.data(), steps, layer.batch());
-    const Out<int32_t, 1> lengths = dense(lengths_.data(), layer.batch());
-    for_each(
-        dev, lengths,
-        [=] KERNEL(int64_t b) {
-          const auto time = [=](int64_t k) {
-            return static_cast<int32_t>(walk.reverse ? steps - 1 - k : k);
-          };
-          const auto takes_part = [=](int64_t k) { return !mask || mask(time(k), b); };
-          int64_t count = 0;
-          bool anew = false;
-          for (int64_t k = start; k < steps; k += stride) {
-            if (takes_part(k)) order(count++, b) = anew ? ~time(k) : time(k);
-            anew = walk.resets && !takes_part(k);
-          }
-          lengths(b) = static_cast<int32_t>(count);
-          for (int64_t k = 0; k < steps; ++k) {
-            const bool visited = k >= start && (k - start) % stride == 0;
-            if (!visited || !takes_part(k)) order(count++, b) = time(k);
-          }
-        },
-        4 * steps);
+    const Out<int32_t, 2> order = dense(memory_.data(), layer.steps(), layer.batch());
+    const Out<int32_t, 1> lengths = dense(order.data + order.count(), layer.batch());
+    take_in_order(dev, mask, walk, order, lengths);
     layer.order = order;
     layer.lengths = lengths;
   }
 
  private:
   bool plain_;
-  Workspace<int32_t> order_, lengths_;
+  Workspace<int32_t> memory_;
 };
 
 // No inputs: they have been multiplied.

@@ -17,6 +17,7 @@ Values = dict[str, Any]
 BASE = (5, 3, 4, 2, 6)  # different sizes, so that no two axes can be confused
 PALETTE = (0, 1, 2, 17, 33)  # nothing, one, and around the widths of vectors
 MANY = (67, 130, 65, 35)  # enough work for several threads, no multiple of a block
+MOST = 1 << 23  # numbers of an array
 FLOATS = ("Float", "Float32", "Float64")
 
 
@@ -55,8 +56,18 @@ def base_sizes(op: Op[Any]) -> dict[str, int]:
 
 
 def large_sizes(op: Op[Any]) -> dict[str, int]:
-    """Sizes whose work is spread over threads."""
-    return dict(zip(free_names(op), itertools.cycle(MANY), strict=False))
+    """Sizes whose work is spread over threads, and for which a reference still has the time."""
+    sizes = dict(zip(free_names(op), itertools.cycle(MANY), strict=False))
+    while _largest(op, sizes) > MOST:
+        sizes = {name: size * 3 // 4 for name, size in sizes.items()}
+    return sizes
+
+
+def _largest(op: Op[Any], sizes: Mapping[str, int]) -> int:
+    """How many numbers the largest array has, leading axes apart."""
+    known = {**sizes, **numbers(defaults(op))}
+    arrays = (*op.signature.inputs, *op.signature.outputs)
+    return max(math.prod(axis.evaluate(known) for axis in spec.axes) for spec in arrays)
 
 
 def all_sizes(op: Op[Any], attributes: Mapping[str, Any]) -> Iterator[dict[str, int]]:
