@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "nativeops/devices/recurrent.h"
+#include "nativeops/devices/slopes.h"
 
 namespace nativeops {
 
@@ -27,21 +28,6 @@ struct LayerGrads {
   Out<T, 1> b_second{}, own{};
   Out<T, 3> sums{};
 };
-
-// Derivatives of the activations, from their values.
-template <class T>
-HOST_DEVICE T sigmoid_slope(T value) {
-  return value * (1 - value);
-}
-template <class T>
-HOST_DEVICE T tanh_slope(T value) {
-  return 1 - value * value;
-}
-
-template <class T>
-HOST_DEVICE T relu_slope(T value) {
-  return value > 0 ? T(1) : T(0);
-}
 
 namespace recurrence {
 

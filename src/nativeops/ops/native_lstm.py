@@ -277,7 +277,8 @@ def lstm_low_mem(
     """
     walk = start, stride, reverse
     made = _forward(x @ w_in + bias, w_re, mask, (h_0, c_0), walk, resets=False)
-    return LstmLowMem(*made[:3], made[4])
+    output, h_n, c_n, _, cells = made
+    return LstmLowMem(output, h_n, c_n, cells)
 
 
 class LstmLowMemGrad(NamedTuple, Generic[Array]):

@@ -7,6 +7,7 @@
 #pragma once
 #include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/slopes.h"
 
 namespace nativeops {
 namespace grid {
@@ -99,32 +100,35 @@ void stack_weights(Device& dev, const Layer<T>& layer, Out<Accum<T>, 2> all) {
           part_of(all, layer.one(), 1));
 }
 
-// The rows of a diagonal; of zeros outside of the sequences, where x may be anything.
-template <class T>
-void gather(Device& dev, const Diagonal<T>& diagonal, In<T, 4> output, Out<Accum<T>, 2> rows) {
-  using A = Accum<T>;
-  for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
-    const Layer<T>& layer = diagonal.layer;
-    const Cell at = diagonal.cell(row);
-    const int64_t t = at.t, s = at.s, b = at.b, above = layer.above(), left = layer.left();
-    if (!at.inside) return team.each(0, layer.depth(), [=](int64_t k) { rows(row, k) = A(0); });
-    const bool has_above = t > 0 || layer.h_0;
-    team.each(0, layer.inputs(), [=](int64_t i) { rows(row, i) = A(layer.x(t, s, b, i)); });
-    team.each(0, layer.units(), [=](int64_t j) {
-      rows(row, above + j) = !has_above ? A(0)
-                             : t > 0    ? A(output(t - 1, s, b, j))
-                                        : A(layer.h_0(s, b, j));
-    });
-    team.each(0, layer.units(),
-              [=](int64_t j) { rows(row, left + j) = s > 0 ? A(output(t, s - 1, b, j)) : A(0); });
-    team.each(layer.one(), layer.depth(), [=](int64_t k) { rows(row, k) = A(1); });
-  });
-}
-
-// The five gates of a unit.
-template <class A>
-struct Gates {
-  A i, f, lambda, o, g;
+// i, f, λ, o = σ(z)      g = tanh(z_g)      c = f·(c_left + λ·(c_above - c_left)) + i·g
+// h = o·tanh(c)
+struct Unit {
+  template <class V>
+  HOST_DEVICE static V forward(const V* z, V c_above, V c_left, V& c, V* gates) {
+    const V i = gates[0] = sigmoid(z[0]);
+    const V f = gates[1] = sigmoid(z[1]);
+    const V lambda = gates[2] = sigmoid(z[2]);
+    const V o = gates[3] = sigmoid(z[3]);
+    const V g = gates[4] = tanh(z[4]);
+    c = f * (c_left + lambda * (c_above - c_left)) + i * g;
+    return o * tanh(c);
+  }
+  // d_c is on entry what arrives at the cell, from the cells after it.
+  template <class V>
+  HOST_DEVICE static void backward(const V* gates, V c_above, V c_left, V c, V d_h, V d_c, V* d_z,
+                                   V& d_above, V& d_left) {
+    const V i = gates[0], f = gates[1], lambda = gates[2], o = gates[3], g = gates[4];
+    const V tanh_c = tanh(c), between = c_above - c_left;
+    d_c = d_c + d_h * o * tanh_slope(tanh_c);
+    const V d_before = d_c * f;
+    d_z[0] = d_c * g * sigmoid_slope(i);
+    d_z[1] = d_c * (c_left + lambda * between) * sigmoid_slope(f);
+    d_z[2] = d_before * between * sigmoid_slope(lambda);
+    d_z[3] = d_h * tanh_c * sigmoid_slope(o);
+    d_z[4] = d_c * i * tanh_slope(g);
+    d_above = d_before * lambda;
+    d_left = d_before - d_above;
+  }
 };
 
 template <class T>
@@ -134,52 +138,119 @@ struct Results {
   Out<T, 4> gates, cells;  // t s b 5·h, t s b h
 };
 
-// f·(λ·c above + (1 - λ)·c to the left) + i·g
-template <class A>
-HOST_DEVICE A next_cell(const Gates<A>& gate, A above, A left) {
-  return gate.f * (gate.lambda * above + (1 - gate.lambda) * left) + gate.i * gate.g;
-}
-
-// The formulas of a diagonal's cells, from the sums of their gates. c: the cells of two diagonals,
-// by t, in the dtype of sums.
+// What arrives at the results, and what the forward pass left.
 template <class T>
-void advance(Device& dev, const Diagonal<T>& diagonal, In<Accum<T>, 2> sums, Out<Accum<T>, 4> c,
-             const Results<T>& to) {
+struct Arrived {
+  In<T, 4> output, gates, cells, d_output;
+  In<T, 3> d_h_n, d_c_n;
+};
+
+// The gradients. Those without memory are not wanted.
+template <class T>
+struct Grads {
+  Out<T, 4> x;
+  Out<T, 2> w, v_v, v_h;
+  Out<T, 1> bias;
+  Out<T, 3> h_0, c_0;
+};
+
+// What is computed of each row of a diagonal.
+template <class T>
+struct Formulas {
   using A = Accum<T>;
-  for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
-    const Layer<T>& layer = diagonal.layer;
-    const Cell at = diagonal.cell(row);
-    const int64_t t = at.t, s = at.s, b = at.b, h = layer.units(), now = diagonal.d % 2;
-    const bool is_last = t + 1 == layer.height(b);
-    if (!at.inside) {
-      team.each(0, h, [=](int64_t j) {
-        to.output(t, s, b, j) = T(A(0));
-        if (to.cells) to.cells(t, s, b, j) = T(A(0));
+
+  // The rows of a diagonal; of zeros outside of the sequences, where x may be anything.
+  static void gather(Device& dev, const Diagonal<T>& diagonal, In<T, 4> output,
+                     Out<Accum<T>, 2> rows) {
+    for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
+      const Layer<T>& layer = diagonal.layer;
+      const Cell at = diagonal.cell(row);
+      const int64_t t = at.t, s = at.s, b = at.b, above = layer.above(), left = layer.left();
+      if (!at.inside) return team.each(0, layer.depth(), [=](int64_t k) { rows(row, k) = A(0); });
+      const bool has_above = t > 0 || layer.h_0;
+      team.each(0, layer.inputs(), [=](int64_t i) { rows(row, i) = A(layer.x(t, s, b, i)); });
+      team.each(0, layer.units(), [=](int64_t j) {
+        rows(row, above + j) = !has_above ? A(0)
+                               : t > 0    ? A(output(t - 1, s, b, j))
+                                          : A(layer.h_0(s, b, j));
       });
-      if (to.gates) team.each(0, 5 * h, [=](int64_t k) { to.gates(t, s, b, k) = T(A(0)); });
-      return;
-    }
-    const bool has_above = t > 0 || layer.c_0;
-    team.each(0, h, [=](int64_t j) {
-      const A above = !has_above ? A(0) : t > 0 ? c(1 - now, t - 1, b, j) : A(layer.c_0(s, b, j));
-      const A left = s > 0 ? c(1 - now, t, b, j) : A(0);
-      const Gates<A> gate{sigmoid(sums(row, j)), sigmoid(sums(row, h + j)),
-                          sigmoid(sums(row, 2 * h + j)), sigmoid(sums(row, 3 * h + j)),
-                          tanh(sums(row, 4 * h + j))};
-      const A cell = c(now, t, b, j) = next_cell(gate, above, left);
-      to.output(t, s, b, j) = T(gate.o * tanh(cell));
-      if (to.cells) to.cells(t, s, b, j) = T(cell);
-      if (to.gates) {
-        to.gates(t, s, b, j) = T(gate.i);
-        to.gates(t, s, b, h + j) = T(gate.f);
-        to.gates(t, s, b, 2 * h + j) = T(gate.lambda);
-        to.gates(t, s, b, 3 * h + j) = T(gate.o);
-        to.gates(t, s, b, 4 * h + j) = T(gate.g);
-      }
-      if (is_last) to.h_n(s, b, j) = to.output(t, s, b, j), to.c_n(s, b, j) = T(cell);
+      team.each(0, layer.units(),
+                [=](int64_t j) { rows(row, left + j) = s > 0 ? A(output(t, s - 1, b, j)) : A(0); });
+      team.each(layer.one(), layer.depth(), [=](int64_t k) { rows(row, k) = A(1); });
     });
-  });
-}
+  }
+
+  // The formulas of a diagonal's cells, from the sums of their gates. c: the cells of two
+  // diagonals, by t, in the dtype of sums.
+  static void advance(Device& dev, const Diagonal<T>& diagonal, In<Accum<T>, 2> sums,
+                      Out<Accum<T>, 4> c, const Results<T>& to) {
+    for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
+      const Layer<T>& layer = diagonal.layer;
+      const Cell at = diagonal.cell(row);
+      const int64_t t = at.t, s = at.s, b = at.b, h = layer.units(), now = diagonal.d % 2;
+      const bool is_last = t + 1 == layer.height(b);
+      if (!at.inside) {
+        team.each(0, h, [=](int64_t j) {
+          to.output(t, s, b, j) = T(A(0));
+          if (to.cells) to.cells(t, s, b, j) = T(A(0));
+        });
+        if (to.gates) team.each(0, 5 * h, [=](int64_t k) { to.gates(t, s, b, k) = T(A(0)); });
+        return;
+      }
+      const bool has_above = t > 0 || layer.c_0;
+      team.each(0, h, [=](int64_t j) {
+        const A above = !has_above ? A(0) : t > 0 ? c(1 - now, t - 1, b, j) : A(layer.c_0(s, b, j));
+        const A left = s > 0 ? c(1 - now, t, b, j) : A(0);
+        A z[5], gates[5], cell;
+        for (int q = 0; q < 5; ++q) z[q] = sums(row, q * h + j);
+        to.output(t, s, b, j) = T(Unit::forward(z, above, left, cell, gates));
+        c(now, t, b, j) = cell;
+        if (to.cells) to.cells(t, s, b, j) = T(cell);
+        for (int q = 0; to.gates && q < 5; ++q) to.gates(t, s, b, q * h + j) = T(gates[q]);
+        if (is_last) to.h_n(s, b, j) = to.output(t, s, b, j), to.c_n(s, b, j) = T(cell);
+      });
+    });
+  }
+
+  // The chain rule of `advance`: the gradients of a diagonal's sums. d_rows: those of the rows of
+  // the diagonal after it. d_c: what goes on to the cells above and to the left, of two diagonals,
+  // by t.
+  static void retreat(Device& dev, const Diagonal<T>& diagonal, const Arrived<T>& from,
+                      In<Accum<T>, 2> d_rows, Out<Accum<T>, 5> d_c, Out<Accum<T>, 2> d_sums) {
+    const Diagonal<T> after(diagonal.layer, diagonal.d + 1);
+    for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
+      const Layer<T>& layer = diagonal.layer;
+      const Cell at = diagonal.cell(row);
+      const int64_t t = at.t, s = at.s, b = at.b, h = layer.units(), now = diagonal.d % 2;
+      if (!at.inside) return team.each(0, 5 * h, [=](int64_t k) { d_sums(row, k) = A(0); });
+      const bool is_last = t + 1 == layer.height(b), has_below = !is_last;
+      const bool has_right = s + 1 < layer.width(b), has_above = t > 0 || layer.c_0;
+      const int64_t below = has_below ? after.row(t + 1, b) : 0;
+      const int64_t right = has_right ? after.row(t, b) : 0;
+      team.each(0, h, [=](int64_t j) {
+        A d_h = A(from.d_output(t, s, b, j)), d_cell = A(0);
+        if (is_last) d_h += A(from.d_h_n(s, b, j)), d_cell += A(from.d_c_n(s, b, j));
+        if (has_below) {
+          d_h += d_rows(below, layer.above() + j);
+          d_cell += d_c(1 - now, 0, t + 1, b, j);
+        }
+        if (has_right) {
+          d_h += d_rows(right, layer.left() + j);
+          d_cell += d_c(1 - now, 1, t, b, j);
+        }
+        const A c_above = !has_above ? A(0)
+                          : t > 0    ? A(from.cells(t - 1, s, b, j))
+                                     : A(layer.c_0(s, b, j));
+        const A c_left = s > 0 ? A(from.cells(t, s - 1, b, j)) : A(0);
+        A gates[5], d_z[5];
+        for (int q = 0; q < 5; ++q) gates[q] = A(from.gates(t, s, b, q * h + j));
+        Unit::backward(gates, c_above, c_left, A(from.cells(t, s, b, j)), d_h, d_cell, d_z,
+                       d_c(now, 0, t, b, j), d_c(now, 1, t, b, j));
+        for (int q = 0; q < 5; ++q) d_sums(row, q * h + j) = d_z[q];
+      });
+    });
+  }
+};
 
 // For columns without a last row: `from` where the sequence has no row at all, 0 beyond its width.
 template <class T>
@@ -196,7 +267,7 @@ void check_sizes(const Layer<T>& layer) {
   check_range("widths", layer.widths, 0, layer.width(), "the columns of `x`");
 }
 
-template <class T>
+template <class Formulas, class T>
 void run(Device& dev, const Layer<T>& layer, const Results<T>& to) {
   using A = Accum<T>;
   check_sizes(layer);
@@ -215,72 +286,10 @@ void run(Device& dev, const Layer<T>& layer, const Results<T>& to) {
     const Diagonal<T> diagonal(layer, d);
     const auto some_rows = first_rows(rows, diagonal.rows());
     const auto some_sums = first_rows(sums, diagonal.rows());
-    gather<T>(dev, diagonal, to.output, some_rows);
+    Formulas::gather(dev, diagonal, to.output, some_rows);
     gemm(dev, some_rows, weights, some_sums);
-    advance<T>(dev, diagonal, some_sums, c, to);
+    Formulas::advance(dev, diagonal, some_sums, c, to);
   }
-}
-
-// What arrives at the results, and what the forward pass left.
-template <class T>
-struct Arrived {
-  In<T, 4> output, gates, cells, d_output;
-  In<T, 3> d_h_n, d_c_n;
-};
-
-// The gradients. Those without memory are not wanted.
-template <class T>
-struct Grads {
-  Out<T, 4> x;
-  Out<T, 2> w, v_v, v_h;
-  Out<T, 1> bias;
-  Out<T, 3> h_0, c_0;
-};
-
-// The chain rule of `advance`: the gradients of a diagonal's sums. d_rows: those of the rows of the
-// diagonal after it. d_c: what goes on to the cells above and to the left, of two diagonals, by t.
-template <class T>
-void retreat(Device& dev, const Diagonal<T>& diagonal, const Arrived<T>& from,
-             In<Accum<T>, 2> d_rows, Out<Accum<T>, 5> d_c, Out<Accum<T>, 2> d_sums) {
-  using A = Accum<T>;
-  const Diagonal<T> after(diagonal.layer, diagonal.d + 1);
-  for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
-    const Layer<T>& layer = diagonal.layer;
-    const Cell at = diagonal.cell(row);
-    const int64_t t = at.t, s = at.s, b = at.b, h = layer.units(), now = diagonal.d % 2;
-    if (!at.inside) return team.each(0, 5 * h, [=](int64_t k) { d_sums(row, k) = A(0); });
-    const bool is_last = t + 1 == layer.height(b), has_below = !is_last;
-    const bool has_right = s + 1 < layer.width(b), has_above = t > 0 || layer.c_0;
-    const int64_t below = has_below ? after.row(t + 1, b) : 0;
-    const int64_t right = has_right ? after.row(t, b) : 0;
-    team.each(0, h, [=](int64_t j) {
-      const auto gate = [=](int64_t k) { return A(from.gates(t, s, b, k * h + j)); };
-      const A i = gate(0), f = gate(1), lambda = gate(2), o = gate(3), g = gate(4);
-      A d_h = A(from.d_output(t, s, b, j)), d_cell = A(0);
-      if (is_last) d_h += A(from.d_h_n(s, b, j)), d_cell += A(from.d_c_n(s, b, j));
-      if (has_below) {
-        d_h += d_rows(below, layer.above() + j);
-        d_cell += d_c(1 - now, 0, t + 1, b, j);
-      }
-      if (has_right) {
-        d_h += d_rows(right, layer.left() + j);
-        d_cell += d_c(1 - now, 1, t, b, j);
-      }
-      const A c_above = !has_above ? A(0)
-                        : t > 0    ? A(from.cells(t - 1, s, b, j))
-                                   : A(layer.c_0(s, b, j));
-      const A c_left = s > 0 ? A(from.cells(t, s - 1, b, j)) : A(0);
-      const A tanh_c = tanh(A(from.cells(t, s, b, j)));
-      d_cell += d_h * o * (1 - tanh_c * tanh_c);
-      d_sums(row, j) = d_cell * g * i * (1 - i);
-      d_sums(row, h + j) = d_cell * (lambda * c_above + (1 - lambda) * c_left) * f * (1 - f);
-      d_sums(row, 2 * h + j) = d_cell * f * (c_above - c_left) * lambda * (1 - lambda);
-      d_sums(row, 3 * h + j) = d_h * tanh_c * o * (1 - o);
-      d_sums(row, 4 * h + j) = d_cell * i * (1 - g * g);
-      d_c(now, 0, t, b, j) = d_cell * f * lambda;
-      d_c(now, 1, t, b, j) = d_cell * f * (1 - lambda);
-    });
-  });
 }
 
 // The gradients that a diagonal's rows give to the inputs, and above the first row.
@@ -309,7 +318,7 @@ void give(Device& dev, In<Accum<T>, 2> from, Out<T, 2> to) {
   if (to) for_each(dev, to, [=] KERNEL(int64_t i, int64_t j) { to(i, j) = T(from(i, j)); });
 }
 
-template <class T>
+template <class Formulas, class T>
 void run_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const Grads<T>& to) {
   using A = Accum<T>;
   check_sizes(layer);
@@ -334,11 +343,11 @@ void run_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const 
     const auto some_rows = first_rows(rows, diagonal.rows());
     const auto some_d_rows = first_rows(d_rows, diagonal.rows());
     const auto some_d_sums = first_rows(d_sums, diagonal.rows());
-    retreat<T>(dev, diagonal, from, d_rows, d_c, some_d_sums);
+    Formulas::retreat(dev, diagonal, from, d_rows, d_c, some_d_sums);
     gemm(dev, some_d_sums, transpose(weights), some_d_rows);
     give_inputs<T>(dev, diagonal, some_d_rows, d_c, to);
     if (!wants_weights) continue;
-    gather<T>(dev, diagonal, from.output, some_rows);
+    Formulas::gather(dev, diagonal, from.output, some_rows);
     gemm(dev, transpose(some_rows), some_d_sums, d_weights, 1, 1);
   }
   if (!wants_weights) return;
@@ -355,8 +364,8 @@ template <class T>
 void two_d_lstm(Device& dev, In<T, 4> x, In<T, 2> w, In<T, 2> v_v, In<T, 2> v_h, In<T, 1> bias,
                 In<int32_t, 1> heights, In<int32_t, 1> widths, In<T, 3> h_0, In<T, 3> c_0,
                 Out<T, 4> output, Out<T, 3> h_n, Out<T, 3> c_n, Out<T, 4> gates, Out<T, 4> cells) {
-  grid::run<T>(dev, {x, w, v_v, v_h, bias, heights, widths, h_0, c_0},
-               {output, h_n, c_n, gates, cells});
+  grid::run<grid::Formulas<T>, T>(dev, {x, w, v_v, v_h, bias, heights, widths, h_0, c_0},
+                                  {output, h_n, c_n, gates, cells});
 }
 
 template <class T>
@@ -365,9 +374,9 @@ void two_d_lstm_grad(Device& dev, In<T, 4> x, In<T, 2> w, In<T, 2> v_v, In<T, 2>
                      In<T, 3> d_h_n, In<T, 3> d_c_n, In<int32_t, 1> heights, In<int32_t, 1> widths,
                      In<T, 3> h_0, In<T, 3> c_0, Out<T, 4> d_x, Out<T, 2> d_w, Out<T, 2> d_v_v,
                      Out<T, 2> d_v_h, Out<T, 1> d_bias, Out<T, 3> d_h_0, Out<T, 3> d_c_0) {
-  grid::run_back<T>(dev, {x, w, v_v, v_h, bias, heights, widths, h_0, c_0},
-                    {output, gates, cells, d_output, d_h_n, d_c_n},
-                    {d_x, d_w, d_v_v, d_v_h, d_bias, d_h_0, d_c_0});
+  grid::run_back<grid::Formulas<T>, T>(dev, {x, w, v_v, v_h, bias, heights, widths, h_0, c_0},
+                                       {output, gates, cells, d_output, d_h_n, d_c_n},
+                                       {d_x, d_w, d_v_v, d_v_h, d_bias, d_h_0, d_c_0});
 }
 
 }  // namespace nativeops

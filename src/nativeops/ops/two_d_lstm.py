@@ -108,7 +108,7 @@ def two_d_lstm(
             output[t, s], cells[t, s] = left = inside[t, s] * np.array([o * np.tanh(c), c])
             gates[t, s] = inside[t, s] * np.concatenate([i, f, lam, o, g], -1)
             above[:, s] = np.where(inside[t, s], left, above[:, s])
-    return TwoDLstm(output, *above, gates, cells)
+    return TwoDLstm(output, above[0], above[1], gates, cells)
 
 
 class TwoDLstmGrad(NamedTuple, Generic[Array]):

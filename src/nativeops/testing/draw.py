@@ -67,7 +67,7 @@ def _largest(op: Op[Any], sizes: Mapping[str, int]) -> int:
     """How many numbers the largest array has, leading axes apart."""
     known = {**sizes, **numbers(defaults(op))}
     arrays = (*op.signature.inputs, *op.signature.outputs)
-    return max(math.prod(axis.evaluate(known) for axis in spec.axes) for spec in arrays)
+    return max(math.prod([int(axis.evaluate(known)) for axis in s.axes]) for s in arrays)
 
 
 def all_sizes(op: Op[Any], attributes: Mapping[str, Any]) -> Iterator[dict[str, int]]:

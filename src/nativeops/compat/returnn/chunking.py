@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING
 
 import nativeops
+from nativeops.compat.returnn._index import mask_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +25,7 @@ def chunk(
 
     Returns: the chunks ``[chunk_size, batch · n_chunks, dim]``, and their index like ``index``.
     """
-    cut = nativeops.chunk(x, _mask(index), chunk_size=int(chunk_size), chunk_step=int(chunk_step))
+    cut = nativeops.chunk(x, mask_of(index), chunk_size=int(chunk_size), chunk_step=int(chunk_step))
     return cut.chunks, cut.chunk_mask.to(index.dtype)
 
 
@@ -54,11 +55,6 @@ def unchunk(
         text = f"unchunk: `chunk_size` is {chunk_size}, but axis 0 of `x` is {x.shape[0]}."
         raise nativeops.errors.ShapeError(f"{text}\n  hint: give the chunks as `chunk` made them.")
     whole = nativeops.unchunk(
-        x, _mask(index), n_time=int(n_time), n_batch=int(n_batch), chunk_step=int(chunk_step)
+        x, mask_of(index), n_time=int(n_time), n_batch=int(n_batch), chunk_step=int(chunk_step)
     )  # fmt: skip
     return whole.x, whole.mask.to(index.dtype), whole.factors
-
-
-def _mask(index: "torch.Tensor") -> "torch.Tensor":
-    """A mask of numbers as one of bool."""
-    return index if str(index.dtype) == "torch.bool" else index > 0.1

@@ -125,6 +125,17 @@ void store_along(const View<T, N>& row, T* to, simd::Vec<Accum<T>> a, int64_t co
   for (int64_t i = 0; i < std::min<int64_t>(count, n); ++i) to[i * row.stride(N - 1)] = T(lane[i]);
 }
 
+// A row along the last axis of an array, looked up once for all its vectors; without memory, zeros.
+template <class T>
+struct Line {
+  const T* data;
+  int64_t stride;
+
+  simd::Vec<Accum<T>> load(int64_t first, int64_t count) const {
+    return data ? load_apart(stride, data + first * stride, count) : simd::zero<Accum<T>>();
+  }
+};
+
 // Unpacked again, in the type and the layout of the result.
 template <class A, class T>
 void unpack(const A* from, int64_t width, View<T, 2> to) {

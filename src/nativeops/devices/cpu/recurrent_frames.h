@@ -106,17 +106,6 @@ class ColumnPanels {
   const Workspace<A> memory_;
 };
 
-// A row along the last axis of an array, looked up once for all its vectors; without memory, zeros.
-template <class T>
-struct Line {
-  const T* data;
-  int64_t stride;
-
-  simd::Vec<Accum<T>> load(int64_t first, int64_t count) const {
-    return data ? load_apart(stride, data + first * stride, count) : simd::zero<Accum<T>>();
-  }
-};
-
 // All frames: where they are, what the weights were multiplied with there, and the gradients of
 // their gates, `parts`. Of: as `Backward` has it.
 template <class Cell, class T, class Of>

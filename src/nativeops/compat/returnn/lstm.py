@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RETURNN's LSTM ops, which it has for TensorFlow: here for arrays of every framework.
+
+Unlike there, all gradients are right for every mask, start and step.
+"""
+
+from typing import Any
+
+import nativeops
+from nativeops.compat.returnn._index import mask_of
+
+__all__ = ["lstm_low_mem", "native_lstm", "native_lstm2", "two_d_lstm"]
+
+
+def native_lstm(z: Any, w_re: Any, c: Any, index: Any) -> tuple[Any, Any]:
+    """NativeLstm (LstmGenericBase), whose state is 0 after a frame that the index leaves out.
+
+    Args:
+        z: Products of the inputs, with biases, ``[time, batch, 4 · dim]``: cell-in, input, forget
+            and output gate.
+        w_re: Recurrent weights ``[dim, 4 · dim]``.
+        c: Initial cells ``[batch, dim]``.
+        index: Which frames take part, ``[time, batch]``: bool, or numbers above 0.1 where so.
+
+    Returns: the outputs ``[time, batch, dim]`` and the final cells.
+    """
+    made = nativeops.native_lstm2(z, w_re, mask_of(index), None, c, resets=True)
+    return made.output, made.c_n
+
+
+def native_lstm2(
+    x: Any, w_re: Any, y0: Any, c0: Any, index: Any, start: int = 0, step: int = 1
+) -> tuple[Any, Any]:
+    """NativeLstm2.
+
+    Args:
+        x: Products of the inputs, with biases, ``[time, batch, 4 · dim]``: cell-in, input, forget
+            and output gate.
+        w_re: Recurrent weights ``[dim, 4 · dim]``.
+        y0: Initial outputs ``[batch, dim]``.
+        c0: Initial cells ``[batch, dim]``.
+        index: As `native_lstm` has it.
+        start: How many frames are skipped where the walk begins.
+        step: From frame to frame; below 0 from the end to the beginning.
+
+    Returns: the outputs ``[time, batch, dim]`` and the final cells.
+    """
+    walk = _walk("native_lstm2", start, step)
+    made = nativeops.native_lstm2(x, w_re, mask_of(index), y0, c0, **walk)
+    return made.output, made.c_n
+
+
+def lstm_low_mem(
+    x: Any, w: Any, b: Any, y0: Any, c0: Any, index: Any, start: int = 0, step: int = 1
+) -> tuple[Any, Any]:
+    """LstmLowMem, whose state passes by the frames that the index leaves out, as in NativeLstm2.
+
+    Args:
+        x: Inputs ``[time, batch, in_dim]``.
+        w: Weights of the inputs and below them of the state, ``[in_dim + dim, 4 · dim]``.
+        b: Biases ``[4 · dim]``.
+        y0: Initial outputs ``[batch, dim]``.
+        c0: Initial cells ``[batch, dim]``.
+        index: As `native_lstm` has it.
+        start: As `native_lstm2` has it.
+        step: As `native_lstm2` has it.
+
+    Returns: the outputs ``[time, batch, dim]`` and the final cells.
+    """
+    inputs, walk = x.shape[2], _walk("lstm_low_mem", start, step)
+    made = nativeops.lstm_low_mem(x, w[:inputs], w[inputs:], b, mask_of(index), y0, c0, **walk)
+    return made.output, made.c_n
+
+
+def two_d_lstm(x: Any, v_h: Any, v_v: Any, w: Any, b: Any, sizes: Any) -> Any:
+    """TwoDLSTM, of which the bias has a gradient, too.
+
+    Args:
+        x: Inputs ``[target_time, source_time, batch, in_dim]``.
+        v_h: Weights of the output at the source position before, ``[dim, 5 · dim]``: input, forget,
+            lambda and output gate, cell-in.
+        v_v: Weights of the output at the target position before, likewise.
+        w: Weights of the inputs ``[in_dim, 5 · dim]``.
+        b: Biases ``[5 · dim]``.
+        sizes: The lengths of target and source of each sequence, int32 ``[batch, 2]``.
+
+    Returns: the outputs ``[target_time, source_time, batch, dim]``.
+    """
+    return nativeops.two_d_lstm(x, w, v_v, v_h, b, sizes[:, 0], sizes[:, 1]).output
+
+
+def _walk(op: str, start: int, step: int) -> dict[str, Any]:
+    """What our ops say in place of a step with a sign."""
+    if step == 0:
+        text = "`step` is 0, with which the walk would never end."
+        hint = "give the distance to the next frame, below 0 to go backwards."
+        raise nativeops.errors.ArgumentError(nativeops.errors.message(op, text, hint=hint))
+    return {"start": int(start), "stride": abs(int(step)), "reverse": step < 0}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RETURNN's LSTM ops: their names, orders of arguments, masks that are numbers, signed steps."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nativeops
+from nativeops.compat import returnn
+from nativeops.errors import ArgumentError
+from nativeops.ops.native_lstm_test import by_steps, check_all, draw, gradients
+from nativeops.ops.two_d_lstm_test import cell_by_cell
+from nativeops.ops.two_d_lstm_test import draw as draw_grid
+
+torch = pytest.importorskip("torch")
+
+
+def drawn() -> dict[str, Any]:
+    """Arguments with a mask with holes, as numbers."""
+    given = draw(11, 4, 5, 8, "holes")
+    given["z"] = given["x"] @ given["w_in"] + given["bias"]
+    given = {n: v if n == "mask" else v.requires_grad_() for n, v in given.items()}
+    return {**given, "index": given["mask"].float()}
+
+
+@pytest.mark.parametrize("step", [1, 3, -1, -2])
+@pytest.mark.parametrize("start", [0, 2])
+def test_steps_have_a_sign(start: int, step: int) -> None:
+    g = drawn()
+    walk = {"start": start, "stride": abs(step), "reverse": step < 0}
+    z = g["x"] @ g["w_in"] + g["bias"]
+    output, _, d = by_steps(z, g["w_re"], g["mask"], g["h_0"], g["c_0"], **walk)
+    found = returnn.native_lstm2(z, g["w_re"], g["h_0"], g["c_0"], g["index"], start, step)
+    check_all(found, (output, d), 1e-12)
+    w = torch.cat([g["w_in"], g["w_re"]])
+    arguments = g["x"], w, g["bias"], g["h_0"], g["c_0"], g["index"], start, step
+    check_all(returnn.lstm_low_mem(*arguments), (output, d), 1e-12)
+    wanted = {n: g[n] for n in ("x", "w_in", "w_re", "bias", "h_0", "c_0")}
+    own = gradients(returnn.lstm_low_mem(*arguments), wanted)
+    check_all(own, gradients((output, d), wanted), 1e-11)
+
+
+def test_native_lstm_begins_anew_after_a_hole() -> None:
+    g = drawn()
+    walk = {"start": 0, "stride": 1, "reverse": False}
+    zeros = torch.zeros_like(g["h_0"])
+    expected = by_steps(g["z"], g["w_re"], g["mask"], zeros, g["c_0"], resets=True, **walk)
+    found = returnn.native_lstm(g["z"], g["w_re"], g["c_0"], g["index"])
+    check_all(found, (expected[0], expected[2]), 1e-12)
+
+
+def test_a_step_of_nothing_is_refused() -> None:
+    g = drawn()
+    with pytest.raises(ArgumentError, match="native_lstm2: `step` is 0"):
+        returnn.native_lstm2(g["z"], g["w_re"], g["h_0"], g["c_0"], g["index"], 0, 0)
+
+
+def test_two_d_lstm_has_its_sizes_side_by_side() -> None:
+    g = draw_grid(4, 5, 3, 2, 7)
+    sizes = torch.stack([g["heights"], g["widths"]], 1)
+    found = returnn.two_d_lstm(g["x"], g["v_h"], g["v_v"], g["w"], g["bias"], sizes)
+    g = {**g, "h_0": torch.zeros_like(g["h_0"]), "c_0": torch.zeros_like(g["c_0"])}
+    torch.testing.assert_close(found, cell_by_cell(g)[0])
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax", "tensorflow"])
+def test_arrays_of_other_frameworks(framework: str) -> None:
+    pytest.importorskip(framework)
+    g = {n: v.detach().numpy().astype(np.float32) for n, v in drawn().items()}
+    names = ("z", "w_re", "h_0", "c_0", "index")
+    expected = nativeops.native_lstm2(g["z"], g["w_re"], g["mask"] > 0, g["h_0"], g["c_0"]).output
+    if framework == "numpy":
+        given = [g[name] for name in names]
+    elif framework == "jax":
+        import jax.numpy as jnp
+
+        given = [jnp.asarray(g[name]) for name in names]
+    else:
+        import tensorflow as tf
+
+        given = [tf.constant(g[name]) for name in names]
+    np.testing.assert_array_equal(np.asarray(returnn.native_lstm2(*given)[0]), expected)
