@@ -11,7 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nativeops.bench.case import OURS, NdArray, Rival
+import numpy as np
+
+from nativeops.bench.case import OURS, Known, NdArray, Rival
 
 Function = Callable[..., Any]
 Memory = Callable[..., float]
@@ -81,6 +83,17 @@ def torch_gradient(
         return lambda: torch.autograd.grad(function(*inputs), inputs, d_out)
 
     return Rival(_name(function, name), prepare, package, "torch", memory)
+
+
+def exact_in_torch(rival: Rival) -> Callable[..., list[Known]]:
+    """For `Bench.expected`: what a rival of PyTorch's makes of the same numbers in float64."""
+
+    def expected(*arrays: NdArray) -> list[Known]:
+        made: Any = rival.prepare(*(array.astype(np.float64) for array in arrays))()
+        several = made if isinstance(made, tuple) else (made,)
+        return [Known(..., np.asarray(each.detach())) for each in several]
+
+    return expected
 
 
 def jax_rival(

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray
-from nativeops.bench.forms import numpy_rival, torch_gradient, torch_rival
+from nativeops.bench.case import OURS, Bench
+from nativeops.bench.forms import exact_in_torch, numpy_rival, torch_gradient, torch_rival
 from nativeops.bench.limits import product_limit
 from nativeops.ops.lstm_projected import lstm_projected_layer
 
@@ -64,26 +64,13 @@ def hoisted(x: Any, w_ih: Any, w_hh: Any, w_hr: Any, b_ih: Any, b_hh: Any) -> An
     return torch.stack(outputs)
 
 
-def _outputs(*arrays: NdArray) -> list[Known]:
-    """By PyTorch in float64."""
-    wide = [array.astype(np.float64) for array in arrays]
-    return [Known(..., np.asarray(torch_rival(fused).prepare(*wide)()))]
-
-
-def _gradients(*arrays: NdArray) -> list[Known]:
-    """By PyTorch in float64."""
-    wide = [array.astype(np.float64) for array in arrays]
-    found: Any = torch_gradient(fused).prepare(*wide)()
-    return [Known(..., np.asarray(each.detach())) for each in found]
-
-
 BENCHES = [
     Bench(
         "inference",
         "all outputs of one layer, from all inputs; nothing is kept",
         sizes=SIZES,
         inputs=_draw,
-        expected=_outputs,
+        expected=exact_in_torch(torch_rival(fused)),
         work=_flops(1),
         limit=product_limit("float32"),
         rivals=[
@@ -98,7 +85,7 @@ BENCHES = [
         "the outputs of one layer, and the gradients of inputs, weights and biases",
         sizes=SIZES[1:],
         inputs=_draw_arriving,
-        expected=_gradients,
+        expected=exact_in_torch(torch_gradient(fused)),
         work=_flops(3),
         limit=product_limit("float32"),
         tolerance=1e-4,

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray
+from nativeops.bench.case import OURS, Bench, NdArray
 from nativeops.bench.forms import (
+    exact_in_torch,
     jax_gradient,
     jax_rival,
     numpy_rival,
@@ -102,26 +103,13 @@ def jax_scan(z: Any, w_re: Any) -> Any:
     return jax.lax.scan(step, (zeros, zeros), (z, _mask(*z.shape[:2])[:, :, None]))[1]
 
 
-def _outputs(*arrays: NdArray) -> list[Known]:
-    """By PyTorch in float64."""
-    wide = [array.astype(np.float64) for array in arrays]
-    return [Known(..., np.asarray(torch_rival(loop).prepare(*wide)()))]
-
-
-def _gradients(*arrays: NdArray) -> list[Known]:
-    """By PyTorch in float64."""
-    wide = [array.astype(np.float64) for array in arrays]
-    found: Any = torch_gradient(loop).prepare(*wide)()
-    return [Known(..., np.asarray(each)) for each in found]
-
-
 BENCHES = [
     Bench(
         "inference",
         "all outputs for a mask of lengths and holes, from the products of the inputs",
         sizes=SIZES,
         inputs=_draw,
-        expected=_outputs,
+        expected=exact_in_torch(torch_rival(loop)),
         work=_flops(1),
         limit=product_limit("float32"),
         rivals=[
@@ -137,7 +125,7 @@ BENCHES = [
         "the outputs, and the gradients of the products and the weights",
         sizes=SIZES,
         inputs=_draw_arriving,
-        expected=_gradients,
+        expected=exact_in_torch(torch_gradient(loop)),
         work=_flops(3),
         limit=product_limit("float32"),
         tolerance=1e-4,

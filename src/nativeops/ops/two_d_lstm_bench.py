@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray
+from nativeops.bench.case import OURS, Bench
 from nativeops.bench.forms import (
+    exact_in_torch,
     jax_gradient,
     jax_rival,
     numpy_rival,
@@ -102,26 +103,13 @@ def jax_scan(x: Any, w: Any, v_v: Any, v_h: Any, bias: Any) -> Any:
     return back.reshape(t, s + t, b, units)[:, :s]
 
 
-def _outputs(*arrays: NdArray) -> list[Known]:
-    """By PyTorch in float64."""
-    wide = [array.astype(np.float64) for array in arrays]
-    return [Known(..., np.asarray(torch_rival(diagonals).prepare(*wide)()))]
-
-
-def _gradients(*arrays: NdArray) -> list[Known]:
-    """By PyTorch in float64."""
-    wide = [array.astype(np.float64) for array in arrays]
-    found: Any = torch_gradient(diagonals).prepare(*wide)()
-    return [Known(..., np.asarray(each)) for each in found]
-
-
 BENCHES = [
     Bench(
         "inference",
         "the outputs of all cells; nothing is kept",
         sizes=SIZES,
         inputs=_draw,
-        expected=_outputs,
+        expected=exact_in_torch(torch_rival(diagonals)),
         work=_flops(1),
         limit=product_limit("float32"),
         memory_sizes=SIZES[-2:-1],
@@ -138,7 +126,7 @@ BENCHES = [
         "the outputs of all cells, and the gradients of inputs, weights and biases",
         sizes=SIZES,
         inputs=_draw_arriving,
-        expected=_gradients,
+        expected=exact_in_torch(torch_gradient(diagonals)),
         work=_flops(3),
         limit=product_limit("float32"),
         memory_sizes=SIZES[-2:-1],
