@@ -108,7 +108,7 @@ def native_lstm2(
     resets: bool = False,
     precision: _steps.Precision = "default",
 ) -> NativeLstm2[Array]:
-    """An LSTM layer whose inputs have been multiplied already, over the frames of a mask.
+    """An LSTM layer over the frames of a mask, from inputs already multiplied.
 
     ``g = tanh(u_g)``, ``i, f, o = σ(u_i), σ(u_f), σ(u_o)``, ``c' = f·c + i·g``,
     ``output[t] = h' = o·tanh(c')``, where ``u = z[t] + h w_re`` has four blocks ``g, i, f, o`` of
@@ -177,8 +177,8 @@ def native_lstm2_grad(
 ) -> NativeLstm2Grad[Array]:
     """What flows back through `native_lstm2` into its arguments.
 
-    From the last step to the first: ``d_h = d_output[t] + d_z[t'] w_reᵀ`` of the step ``t'`` after
-    it, ``d_c += d_h·o·(1 - tanh²(c'))``; ``d_z_g = d_c·i·(1 - g²)``, ``d_z_i = d_c·g·i(1 - i)``,
+    ``d_h = d_output[t] + d_z[t'] w_reᵀ`` of the step ``t'`` after it, from the last step to the
+    first; ``d_c += d_h·o·(1 - tanh²(c'))``; ``d_z_g = d_c·i·(1 - g²)``, ``d_z_i = d_c·g·i(1 - i)``,
     ``d_z_f = d_c·c·f(1 - f)``, ``d_z_o = d_h·tanh(c')·o(1 - o)``; then ``d_c`` becomes ``d_c·f``.
     ``d_w_re = Σ hᵀ d_z`` with the state ``h`` that was carried to each step.
 
@@ -211,7 +211,7 @@ def native_lstm2_grad(
     >>> kept = nativeops.native_lstm2.reference(np.ones((1, 1, 4)), w_re)
     >>> given = (kept.output, kept.gates, kept.cells, one, one[0], one[0])
     >>> native_lstm2_grad(w_re, *given).d_z.round(4)
-    array([[[0.6207, 0.3029, 0.    , 0.1988]]])
+    array([[[0.6412, 0.3127, 0.    , 0.1988]]])
     """
     kept, arriving = (output, gates, cells), (d_output, d_h_n, d_c_n)
     states, walk, x = (h_0, c_0), (start, stride, reverse), gates[..., :0]
@@ -244,8 +244,8 @@ def lstm_low_mem(
 ) -> LstmLowMem[Array]:
     """An LSTM layer over the frames of a mask that keeps only outputs and cells.
 
-    `native_lstm2` with ``z = x w_in + bias``: four blocks ``g, i, f, o`` of ``h`` columns. The
-    gradient computes the gates again.
+    ``z = x w_in + bias`` has four blocks ``g, i, f, o`` of ``h`` columns; what follows is that of
+    `native_lstm2`. The gradient computes the gates again.
 
     Args:
         x: The inputs, frame by frame.
@@ -314,8 +314,8 @@ def lstm_low_mem_grad(
 ) -> LstmLowMemGrad[Array]:
     """What flows back through `lstm_low_mem` into its arguments.
 
-    As `native_lstm2_grad`, with the gates computed again; ``d_x = d_z w_inᵀ``, ``d_bias = Σ d_z``,
-    ``d_w_in = Σ xᵀ d_z``.
+    ``d_x = d_z w_inᵀ``, ``d_bias = Σ d_z``, ``d_w_in = Σ xᵀ d_z``; ``d_z`` and all else as
+    `native_lstm2_grad` has it, with the gates computed again.
 
     Args:
         x: As given to `lstm_low_mem`.
@@ -347,7 +347,7 @@ def lstm_low_mem_grad(
     >>> kept = nativeops.lstm_low_mem.reference(one, w, w, bias)
     >>> given = (kept.output, kept.cells, one, one[0], one[0])
     >>> lstm_low_mem_grad(one, w, w, bias, *given).d_bias.round(4)
-    array([0.75, 0.  , 0.  , 0.  ])
+    array([1., 0., 0., 0.])
     """
     walk, states, w = (start, stride, reverse), (h_0, c_0), np.concatenate([w_in, w_re])
     kept, arriving = (output, None, cells), (d_output, d_h_n, d_c_n)

@@ -52,7 +52,7 @@ struct GridFormulas {
         for (int q = 0; q < 5; ++q) z[q] = simd::load(&sums(row, q * h + j), count);
         const V c_above = t > 0 ? simd::load(above + j, count) : first.load(j, count);
         const V c_left = s > 0 ? simd::load(left + j, count) : simd::zero<A>();
-        const V out = grid::Unit::forward(z, c_above, c_left, cell, gates);
+        const V out = GridUnit::forward(z, c_above, c_left, cell, gates);
         simd::store(&c(now, t, b, j), cell, count);
         store_along(to.output, &to.output(t, s, b, j), out, count);
         if (to.cells) store_along(to.cells, &to.cells(t, s, b, j), cell, count);
@@ -98,8 +98,8 @@ struct GridFormulas {
           d_cell = d_cell + simd::load(right_c + j, count);
         }
         for (int q = 0; q < 5; ++q) gates[q] = gate.load(q * h + j, count);
-        grid::Unit::backward(gates, above.load(j, count), left.load(j, count), cell.load(j, count),
-                             d_h, d_cell, d_z, d_above, d_left);
+        GridUnit::backward(gates, above.load(j, count), left.load(j, count), cell.load(j, count),
+                           d_h, d_cell, d_z, d_above, d_left);
         for (int q = 0; q < 5; ++q) simd::store(&d_sums(row, q * h + j), d_z[q], count);
         simd::store(&d_c(now, 0, t, b, j), d_above, count);
         simd::store(&d_c(now, 1, t, b, j), d_left, count);
