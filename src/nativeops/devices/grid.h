@@ -7,6 +7,7 @@
 #pragma once
 #include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/matrix.h"
 
 namespace nativeops {
 
@@ -74,30 +75,20 @@ struct Diagonal {
   }
 };
 
-template <class A>
-HOST_DEVICE View<A, 2> first_rows(View<A, 2> all, int64_t count) {
-  all.size_[0] = count;
-  return all;
-}
-template <class A>
-HOST_DEVICE View<A, 2> part_of(View<A, 2> all, int64_t row, int64_t rows) {
-  return {all.data + row * all.stride(0), {rows, all.size(1)}, {all.stride(0), all.stride(1)}};
-}
-
-template <class T>
-void copy(Device& dev, In<T, 2> from, Out<Accum<T>, 2> to) {
-  for_each(dev, to, [=] KERNEL(int64_t i, int64_t j) { to(i, j) = Accum<T>(from(i, j)); });
+template <class From, class To>
+void convert(Device& dev, In<From, 2> from, Out<To, 2> to) {
+  for_each(dev, to, [=] KERNEL(int64_t i, int64_t j) { to(i, j) = To(Accum<From>(from(i, j))); });
 }
 
 // All weights below each other, in the order of a row.
 template <class T>
 void stack_weights(Device& dev, const Layer<T>& layer, Out<Accum<T>, 2> all) {
   const int64_t units = layer.units();
-  copy<T>(dev, layer.w, part_of(all, 0, layer.inputs()));
-  copy<T>(dev, layer.v_v, part_of(all, layer.above(), units));
-  copy<T>(dev, layer.v_h, part_of(all, layer.left(), units));
-  copy<T>(dev, In<T, 2>{layer.bias.data, {1, 5 * units}, {0, layer.bias.stride(0)}},
-          part_of(all, layer.one(), 1));
+  convert<T, Accum<T>>(dev, layer.w, nativeops::rows(all, 0, layer.inputs()));
+  convert<T, Accum<T>>(dev, layer.v_v, nativeops::rows(all, layer.above(), units));
+  convert<T, Accum<T>>(dev, layer.v_h, nativeops::rows(all, layer.left(), units));
+  convert<T, Accum<T>>(dev, In<T, 2>{layer.bias.data, {1, 5 * units}, {0, layer.bias.stride(0)}},
+                       nativeops::rows(all, layer.one(), 1));
 }
 
 template <class T>
@@ -130,8 +121,7 @@ struct Formulas {
   using A = Accum<T>;
 
   // The rows of a diagonal; of zeros outside of the sequences, where x may be anything.
-  static void gather(Device& dev, const Diagonal<T>& diagonal, In<T, 4> output,
-                     Out<Accum<T>, 2> rows) {
+  static void gather(Device& dev, const Diagonal<T>& diagonal, In<T, 4> output, Out<A, 2> rows) {
     for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
       const Layer<T>& layer = diagonal.layer;
       const Cell at = diagonal.cell(row);
@@ -152,8 +142,8 @@ struct Formulas {
 
   // The formulas of a diagonal's cells, from the sums of their gates. c: the cells of two
   // diagonals, by t, in the dtype of sums.
-  static void advance(Device& dev, const Diagonal<T>& diagonal, In<Accum<T>, 2> sums,
-                      Out<Accum<T>, 4> c, const Results<T>& to) {
+  static void advance(Device& dev, const Diagonal<T>& diagonal, In<A, 2> sums, Out<A, 4> c,
+                      const Results<T>& to) {
     for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
       const Layer<T>& layer = diagonal.layer;
       const Cell at = diagonal.cell(row);
@@ -186,7 +176,7 @@ struct Formulas {
   // the diagonal after it. d_c: what goes on to the cells above and to the left, of two diagonals,
   // by t.
   static void retreat(Device& dev, const Diagonal<T>& diagonal, const Arrived<T>& from,
-                      In<Accum<T>, 2> d_rows, Out<Accum<T>, 5> d_c, Out<Accum<T>, 2> d_sums) {
+                      In<A, 2> d_rows, Out<A, 5> d_c, Out<A, 2> d_sums) {
     const Diagonal<T> after(diagonal.layer, diagonal.d + 1);
     for_each_item(dev, diagonal.rows(), [=] KERNEL(Team team, int64_t row) {
       const Layer<T>& layer = diagonal.layer;
@@ -254,8 +244,8 @@ void run(Device& dev, const Layer<T>& layer, const Results<T>& to) {
   stack_weights(dev, layer, weights);
   for (int64_t d = 0; d < Diagonal<T>::count(layer); ++d) {
     const Diagonal<T> diagonal(layer, d);
-    const auto some_rows = first_rows(rows, diagonal.rows());
-    const auto some_sums = first_rows(sums, diagonal.rows());
+    const auto some_rows = nativeops::rows(rows, 0, diagonal.rows());
+    const auto some_sums = nativeops::rows(sums, 0, diagonal.rows());
     Formulas::gather(dev, diagonal, to.output, some_rows);
     gemm(dev, some_rows, weights, some_sums);
     Formulas::advance(dev, diagonal, some_sums, c, to);
@@ -285,7 +275,7 @@ void give_inputs(Device& dev, const Diagonal<T>& diagonal, In<Accum<T>, 2> d_row
 
 template <class T>
 void give(Device& dev, In<Accum<T>, 2> from, Out<T, 2> to) {
-  if (to) for_each(dev, to, [=] KERNEL(int64_t i, int64_t j) { to(i, j) = T(from(i, j)); });
+  if (to) convert<Accum<T>, T>(dev, from, to);
 }
 
 template <class Formulas, class T>
@@ -310,9 +300,9 @@ void run_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const 
   stack_weights(dev, layer, weights);
   for (int64_t d = Diagonal<T>::count(layer) - 1; d >= 0; --d) {
     const Diagonal<T> diagonal(layer, d);
-    const auto some_rows = first_rows(rows, diagonal.rows());
-    const auto some_d_rows = first_rows(d_rows, diagonal.rows());
-    const auto some_d_sums = first_rows(d_sums, diagonal.rows());
+    const auto some_rows = nativeops::rows(rows, 0, diagonal.rows());
+    const auto some_d_rows = nativeops::rows(d_rows, 0, diagonal.rows());
+    const auto some_d_sums = nativeops::rows(d_sums, 0, diagonal.rows());
     Formulas::retreat(dev, diagonal, from, d_rows, d_c, some_d_sums);
     gemm(dev, some_d_sums, transpose(weights), some_d_rows);
     give_inputs<T>(dev, diagonal, some_d_rows, d_c, to);
@@ -321,10 +311,10 @@ void run_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const 
     gemm(dev, transpose(some_rows), some_d_sums, d_weights, 1, 1);
   }
   if (!wants_weights) return;
-  give<T>(dev, part_of(d_weights, 0, layer.inputs()), to.w);
-  give<T>(dev, part_of(d_weights, layer.above(), units), to.v_v);
-  give<T>(dev, part_of(d_weights, layer.left(), units), to.v_h);
-  give<T>(dev, part_of(d_weights, layer.one(), 1),
+  give<T>(dev, nativeops::rows(d_weights, 0, layer.inputs()), to.w);
+  give<T>(dev, nativeops::rows(d_weights, layer.above(), units), to.v_v);
+  give<T>(dev, nativeops::rows(d_weights, layer.left(), units), to.v_h);
+  give<T>(dev, nativeops::rows(d_weights, layer.one(), 1),
           {to.bias.data, {1, 5 * units}, {0, to.bias.stride(0)}});
 }
 

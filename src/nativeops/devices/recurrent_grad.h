@@ -3,21 +3,12 @@
 #pragma once
 #include <cstdint>
 
+#include "nativeops/devices/matrix.h"
 #include "nativeops/devices/recurrent_trace.h"
 
 namespace nativeops {
 
 namespace recurrence {
-
-// Columns [first, first + count) of a matrix, and rows of it.
-template <class T>
-HOST_DEVICE View<T, 2> columns(View<T, 2> m, int64_t first, int64_t count) {
-  return {m.data + first * m.stride(1), {m.size(0), count}, {m.stride(0), m.stride(1)}};
-}
-template <class T>
-HOST_DEVICE View<T, 2> rows(View<T, 2> m, int64_t first, int64_t count) {
-  return {m.data + first * m.stride(0), {count, m.size(1)}, {m.stride(0), m.stride(1)}};
-}
 
 // What the forward pass kept of a step, or what was computed again.
 template <class Cell, class T>

@@ -8,7 +8,7 @@ import pytest
 
 from nativeops import two_d_lstm
 from nativeops.errors import NativeOpsError, RangeError
-from nativeops.ops.two_d_lstm import two_d_lstm as op
+from nativeops.ops.native_lstm_test import check_all, gradients
 from nativeops.testing.aspects import levels, num_threads, selected
 
 torch = pytest.importorskip("torch")
@@ -59,32 +59,11 @@ def cell_by_cell(given: dict[str, Any]) -> list[Any]:
                 outputs = outputs.index_put(
                     (torch.tensor(t), torch.tensor(s), torch.tensor(b)), h[t, s]
                 )
-        ends = [(h, c)[n] for n in range(2)]
         last.append([
             torch.stack([e[heights[b] - 1, s] if s < widths[b] else zero for s in range(width)])
-            for e in ends
+            for e in (h, c)
         ])  # fmt: skip
     return [outputs, *(torch.stack([pair[n] for pair in last], 1) for n in range(2))]
-
-
-def gradients(results: Any, given: dict[str, Any], names: tuple[str, ...] = FLOATS) -> list[Any]:
-    """Of a sum of the results with weights of their own."""
-    random = torch.Generator().manual_seed(0)
-    arriving = [torch.randn(r.shape, dtype=torch.float64, generator=random) for r in results]
-    pairs = [(r, a.to(r.dtype)) for a, r in zip(arriving, results, strict=True) if r.requires_grad]
-    wanted = [given[name] for name in names]
-    if not pairs:  # sequences without cells
-        return [torch.zeros_like(value) for value in wanted]
-    made, arriving = zip(*pairs, strict=True)
-    return list(torch.autograd.grad(
-        made, wanted, arriving, allow_unused=True, materialize_grads=True
-    ))  # fmt: skip
-
-
-def check_all(found: Any, expected: Any, tolerance: float) -> None:
-    """Both must be of the same lengths."""
-    for own, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(own, other, rtol=tolerance, atol=tolerance, check_dtype=False)
 
 
 @pytest.mark.parametrize("level", levels())
@@ -168,7 +147,9 @@ def test_only_what_is_needed_has_a_gradient() -> None:
         alone[name].requires_grad_()
         found = two_d_lstm(**alone)[:3]
         whole = two_d_lstm(**given)[:3]
-        check_all(gradients(found, alone, (name,)), gradients(whole, given, (name,)), 1e-13)
+        check_all(
+            gradients(found, {name: alone[name]}), gradients(whole, {name: given[name]}), 1e-13
+        )
 
 
 @pytest.mark.parametrize(
@@ -190,13 +171,8 @@ def test_wrong_arguments_are_named(wrong: Any, error: Any, text: str) -> None:
 
 
 def test_four_directions_are_flips() -> None:
-    given = draw(3, 4, 2, 3, 5, sizes=False)
-    del given["h_0"], given["c_0"]
+    given = {n: v.detach() for n, v in draw(3, 4, 2, 3, 5, sizes=False).items()}
     for axes in ((0,), (1,), (0, 1)):
-        flipped = two_d_lstm(**{**given, "x": given["x"].flip(axes)}).output.flip(axes)
-        reference = op.reference(**{
-            n: v.detach().numpy()[tuple(slice(None, None, -1) if n == "x" and a in axes
-                                        else slice(None) for a in range(v.ndim))]
-            for n, v in given.items()
-        }).output  # fmt: skip
-        np.testing.assert_allclose(flipped.detach(), np.flip(reference, axes), atol=1e-12)
+        flipped = {**given, "x": given["x"].flip(axes)}
+        found = two_d_lstm(**flipped).output.flip(axes)
+        check_all([found], [cell_by_cell(flipped)[0].flip(axes)], 1e-12)
