@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("typer")
+import nativeops
 from nativeops.checking import job
 from nativeops.checking.law import SMALL, law
 
@@ -285,6 +286,21 @@ def test_interrupted_check_ends_soon(cache: Path) -> None:
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=60)
     assert running.returncode != 0
+
+
+def test_job_that_is_stopped_while_it_starts_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, start = [], job.Job._start
+
+    def start_too_late(self: job.Job, *names: Any) -> Any:
+        started.append(start(self, *names))
+        self.stop()
+        return started[0]
+
+    monkeypatch.setattr(job.Job, "_start", start_too_late)
+    own = job.Job("values", {"product": nativeops.pairwise_l1}, FILE)
+    own.run(lambda text: None)
+    assert [process.returncode for process in started] == [-signal.SIGTERM]
+    assert own.findings == []
 
 
 def test_kernel_that_does_not_compile_is_a_finding_with_its_line(

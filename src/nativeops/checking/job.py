@@ -51,6 +51,7 @@ class Job:
     findings: list[Finding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
+    _below: "Job | None" = field(default=None, repr=False)  # looks closer at what this one found
     _stopped: bool = False
     _if_dies: Finding | None = field(default=None, repr=False)
 
@@ -81,6 +82,8 @@ class Job:
         self._stopped = True
         if self._process is not None:
             self._process.terminate()
+        if self._below is not None:
+            self._below.stop()
 
     def _run_process(self, names: list[str], progress: Callable[[str], None]) -> list[str]:
         """One process; the ops that it did not come to."""
@@ -88,8 +91,10 @@ class Job:
             log, errors = Path(folder) / "report", Path(folder) / "errors"
             current, case, ended = "", "", False
             left: list[str] = []
-            with errors.open("w") as stream:
-                process = self._process = self._start(names, log, stream)
+            with errors.open("w") as stream, self._start(names, log, stream) as process:
+                self._process = process
+                if self._stopped:  # before there was a process to end
+                    process.terminate()
                 for line in lines_of(process):
                     said = json.loads(line)
                     current = said.get("op", current)
@@ -98,8 +103,7 @@ class Job:
                     left = names[names.index(current) + 1 :] if "leave" in said else []
                     self._take(said)
                     progress(f"{self.name}: {case or current}")
-                process.wait()
-            if ended:
+            if ended or self._stopped:
                 return left
             written = "".join(p.read_text() for p in Path(folder).iterdir() if p != errors)
             said_last = written + errors.read_text()
@@ -154,8 +158,9 @@ class Job:
         if code in (-signal.SIGSEGV, -signal.SIGBUS) and self.aspect in ("large", "below"):
             if self._if_dies:
                 return self._if_dies
-            below = Job("below", {name: op}, self.file, case=case)
-            below.run(lambda text: None)
+            below = self._below = Job("below", {name: op}, self.file, case=case)
+            if not self._stopped:
+                below.run(lambda text: None)
             if below.findings:
                 return below.findings[0]
         if code == -signal.SIGALRM:
