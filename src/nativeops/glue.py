@@ -88,8 +88,9 @@ UNTILED = "NATIVEOPS_LEVEL < 3 || defined(NATIVEOPS_USER_OP)"
 
 
 def defines(header: Path, name: str) -> bool:
-    """Whether a header has a kernel of that name."""
-    return f"void {name}(" in header.read_text(encoding="utf-8", errors="replace")
+    """Whether a header has a kernel of that name, as a function or as a constant that names one."""
+    text = header.read_text(encoding="utf-8", errors="replace")
+    return any(words in text for words in (f"void {name}(", f"constexpr auto {name} ="))
 
 
 def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> str:

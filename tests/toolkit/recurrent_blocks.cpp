@@ -77,7 +77,8 @@ struct Results {
 };
 
 template <class Cell, class T>
-void check(Sizes n, bool with_lengths, bool reverse, bool keeps, bool own = false) {
+void check(Sizes n, bool with_lengths, bool reverse, bool keeps, bool own = false,
+           bool walks = false) {
   Arrays<T> arrays;
   Arrays<int32_t> integers;
   const int64_t t = n.steps, b = n.batch, i = n.inputs, h = n.units, rows = Cell::kGates * h;
@@ -98,6 +99,21 @@ void check(Sizes n, bool with_lengths, bool reverse, bool keeps, bool own = fals
     layer.lengths = lengths;
   }
   Results<Cell, T> wanted(arrays, n, keeps), found(arrays, n, keeps);
+  // Any order of the frames; some steps begin with no state.
+  if (walks) {
+    const auto order = integers.empty(t, b);
+    for (int64_t s = 0; s < t; ++s) {
+      for (int64_t k = 0; k < b; ++k) {
+        const int32_t time = static_cast<int32_t>((s + k) % t);
+        const bool anew = !Cell::kReadsState && s < layer.length(k) && (s + k) % 3 == 2;
+        order(s, k) = anew ? ~time : time;
+      }
+    }
+    layer.order = order;
+    layer.sums = arrays.draw(t, b, rows);
+    wanted.grads.sums = arrays.empty(t, b, rows);
+    found.grads.sums = arrays.empty(t, b, rows);
+  }
   Device dev{&harness::kThreaded};
   recurrent_layer<Cell, T>(dev, layer, wanted.to);
   tuned::recurrent_layer<Cell, T>(dev, layer, found.to);
@@ -123,6 +139,7 @@ void check(Sizes n, bool with_lengths, bool reverse, bool keeps, bool own = fals
   expect_near(found.grads.h_0, wanted.grads.h_0, tolerance);
   if (Cell::kHasCell) expect_near(found.grads.c_0, wanted.grads.c_0, tolerance);
   if (own) expect_near(found.grads.own, wanted.grads.own, tolerance);
+  if (walks) expect_near(found.grads.sums, wanted.grads.sums, tolerance);
 }
 
 // One block and several, of units and of sequences; passes; depths that are no multiple of four.
@@ -141,6 +158,12 @@ CASE(gru_equals_the_portable_kernel) {
 CASE(tanh_equals_the_portable_kernel) {
   check<RnnCell<Tanh>, float>({4, 3, 2, 5}, true, true, true);
   check<RnnCell<Tanh>, float>({2, 41, 1, 33}, false, false, true);
+}
+CASE(layers_that_walk_in_any_order_equal_the_portable_kernel) {
+  check<LstmCell, float>({5, 7, 3, 9}, true, false, true, false, true);
+  check<LstmCell, float>({4, 2, 0, 6}, false, false, true, false, true);
+  check<GruCell, float>({4, 5, 0, 7}, true, false, true, false, true);
+  check<RnnCell<Tanh>, bf16>({5, 3, 0, 5}, true, false, true, false, true);
 }
 CASE(half_precision_equals_the_portable_kernel) {
   check<LstmCell, bf16>({3, 11, 3, 18}, true, false, true);

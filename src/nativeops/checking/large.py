@@ -121,9 +121,8 @@ def scalings(op: Op[Any]) -> Iterator[tuple[str, ...]]:
 
 
 @cache
-def rings() -> tuple[Ring, Ring]:
-    """Memory for all inputs and for all results; made once, since that takes seconds."""
-    n_bytes = (max(ONE, TWO * TWO) + 64) * 8
+def rings(n_bytes: int) -> tuple[Ring, Ring]:
+    """Memory for all inputs and for all results; made once for a size, since that takes seconds."""
     return Ring(n_bytes), Ring(n_bytes)
 
 
@@ -205,6 +204,11 @@ class Large:
         """The elements of the largest array, or what the growing axes multiply to."""
         return max(math.prod([n] * len(self.names)), *(self.count(s, n) for s in self.arrays))
 
+    def rings(self, n: int) -> tuple[Ring, Ring]:
+        """Room for arrays of a size: several times the usual one where they have an axis `2*h`."""
+        usual = (max(ONE, TWO * TWO) + 64) * 8
+        return rings(-(-self.n_bytes(n) // usual) * usual)
+
     def check(self, n: int) -> str:
         """Run with a size, and compare with the law; what is wrong, if anything is."""
         laws = self.laws(n)
@@ -216,7 +220,7 @@ class Large:
 
     def expected(self) -> float:
         """How many seconds the run will take, from the times of small ones."""
-        rings()  # makes them, once
+        self.rings(1)  # makes them, once
         before, expected = 0.0, 0.0
         total = float(self.largest) ** len(self.names)
         for elements in GROWTH:
@@ -232,7 +236,7 @@ class Large:
 
     def run(self, n: int) -> tuple[str, list[Any]]:
         """Call the kernel; what it says if it fails, and the places of its results."""
-        given, made = rings()
+        given, made = self.rings(n)
         inputs, outputs, places = [], [], []
         for spec in self.op.signature.inputs:
             shape, dtype = self.shape(spec, n), self.dtype(spec)

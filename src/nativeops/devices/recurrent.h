@@ -51,6 +51,14 @@ struct Layer {
   }
 };
 
+// A layer that multiplies no inputs: `sums` has the products, or is an array with as many steps.
+template <class T>
+Layer<T> layer_without_inputs(In<T, 3> sums, In<T, 2> w_hh, In<T, 2> h_0, In<T, 2> c_0 = {}) {
+  const In<T, 3> x{sums.data, {sums.size(0), sums.size(1), 0}, {0, 0, 1}};
+  const In<T, 2> w_ih{w_hh.data, {w_hh.size(0), 0}, {0, 1}};
+  return {x, w_ih, w_hh, {}, {}, h_0, c_0, {}, false};
+}
+
 // What it makes. Training keeps the activated gates and the cells.
 template <class T>
 struct States {

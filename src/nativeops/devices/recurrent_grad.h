@@ -272,4 +272,17 @@ void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& 
   sum_up(dev, layer, from, to, trace);
 }
 
+// What an op's kernel runs, here as it is defined; tuned::RecurrentEngine stands in its place.
+struct RecurrentEngine {
+  template <class Cell, class T>
+  static void layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
+    recurrent_layer<Cell>(dev, layer, to);
+  }
+  template <class Cell, class T>
+  static void layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
+                         const LayerGrads<T>& to) {
+    recurrent_layer_grad<Cell>(dev, layer, from, to);
+  }
+};
+
 }  // namespace nativeops

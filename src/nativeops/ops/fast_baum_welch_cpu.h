@@ -9,23 +9,9 @@
 namespace nativeops::tuned {
 
 template <class T>
-void fast_baum_welch(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T, 1> weights,
-                     In<int32_t, 2> start_end_states, In<int32_t, 1> lengths,
-                     In<int32_t, 2> end_states, In<T, 1> end_weights, Out<T, 3> fwdbwd,
-                     Out<T, 2> obs_scores) {
-  nativeops::fast_baum_welch<T, BothEnds<BandPasses<T>>>(dev, am_scores, edges, weights,
-                                                         start_end_states, lengths, end_states,
-                                                         end_weights, fwdbwd, obs_scores);
-}
-
+constexpr auto fast_baum_welch = nativeops::fast_baum_welch<T, BothEnds<BandPasses<T>>>;
 template <class T>
-void fast_baum_welch_packed(Device& dev, In<T, 2> am_scores, In<int32_t, 1> seq_starts,
-                            In<int32_t, 1> lengths, In<int32_t, 2> edges, In<T, 1> weights,
-                            In<int32_t, 2> start_end_states, In<int32_t, 2> end_states,
-                            In<T, 1> end_weights, Out<T, 2> fwdbwd, Out<T, 1> obs_scores) {
-  nativeops::fast_baum_welch_packed<T, BothEnds<BandPasses<T>>>(
-      dev, am_scores, seq_starts, lengths, edges, weights, start_end_states, end_states,
-      end_weights, fwdbwd, obs_scores);
-}
+constexpr auto fast_baum_welch_packed =
+    nativeops::fast_baum_welch_packed<T, BothEnds<BandPasses<T>>>;
 
 }  // namespace nativeops::tuned

@@ -43,12 +43,6 @@ struct BandPaths {
 };
 
 template <class T>
-void fast_viterbi(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T, 1> weights,
-                  In<int32_t, 2> start_end_states, In<int32_t, 1> lengths,
-                  In<int32_t, 2> end_states, In<T, 1> end_weights, Out<int32_t, 2> alignment,
-                  Out<T, 1> scores, int64_t mask_idx) {
-  nativeops::fast_viterbi<T, BandPaths>(dev, am_scores, edges, weights, start_end_states, lengths,
-                                        end_states, end_weights, alignment, scores, mask_idx);
-}
+constexpr auto fast_viterbi = nativeops::fast_viterbi<T, BandPaths>;
 
 }  // namespace nativeops::tuned

@@ -36,22 +36,8 @@ struct VectorSoftmax {
 };
 
 template <class T>
-void fsa_loss(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> weights,
-              In<int32_t, 2> start_end_states, In<int32_t, 1> lengths, In<int32_t, 2> end_states,
-              In<T, 1> end_weights, Out<T, 1> out, bool normalized, bool zero_infinity) {
-  nativeops::fsa_loss<T, BothEnds<BandPasses<T>>, VectorSoftmax>(
-      dev, logits, edges, weights, start_end_states, lengths, end_states, end_weights, out,
-      normalized, zero_infinity);
-}
-
+constexpr auto fsa_loss = nativeops::fsa_loss<T, BothEnds<BandPasses<T>>, VectorSoftmax>;
 template <class T>
-void fsa_loss_grad(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> weights,
-                   In<int32_t, 2> start_end_states, In<T, 1> d_out, In<int32_t, 1> lengths,
-                   In<int32_t, 2> end_states, In<T, 1> end_weights, Out<T, 3> d_logits,
-                   Out<T, 1> d_weights, Out<T, 1> d_end_weights, bool normalized) {
-  nativeops::fsa_loss_grad<T, BothEnds<BandPasses<T>>, VectorSoftmax>(
-      dev, logits, edges, weights, start_end_states, d_out, lengths, end_states, end_weights,
-      d_logits, d_weights, d_end_weights, normalized);
-}
+constexpr auto fsa_loss_grad = nativeops::fsa_loss_grad<T, BothEnds<BandPasses<T>>, VectorSoftmax>;
 
 }  // namespace nativeops::tuned

@@ -103,28 +103,28 @@ LayerGrads<T> reset_first(LayerGrads<T> to, int64_t h) {
   return to;
 }
 
-template <class T>
+template <class T, class Engine = RecurrentEngine>
 void gru_layer(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 1> b_ih, In<T, 1> b_hh,
                In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> output, Out<T, 2> h_n,
-               Out<T, 3> gates, bool linear_before_reset, bool reverse, bool, int64_t) {
-  const Layer<T> layer{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse};
+               Out<T, 3> gates, bool linear_before_reset, bool reverse, bool, int64_t precision) {
+  const Layer<T> layer{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse, precision == kHigh};
   const States<T> to{output, h_n, {}, gates, {}};
-  if (linear_before_reset) return recurrent_layer<GruCell, T>(dev, layer, to);
-  recurrent_layer<ResetFirstGruCell, T>(dev, reset_first(layer), to);
+  if (linear_before_reset) return Engine::template layer<GruCell>(dev, layer, to);
+  Engine::template layer<ResetFirstGruCell>(dev, reset_first(layer), to);
 }
 
-template <class T>
+template <class T, class Engine = RecurrentEngine>
 void gru_layer_grad(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 3> output,
                     In<T, 3> d_output, In<T, 2> d_h_n, In<T, 3> gates, In<T, 1> b_ih, In<T, 1> b_hh,
                     In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> d_x, Out<T, 2> d_w_ih,
                     Out<T, 2> d_w_hh, Out<T, 1> d_b_ih, Out<T, 1> d_b_hh, Out<T, 2> d_h_0,
-                    bool linear_before_reset, bool reverse, int64_t) {
-  const Layer<T> layer{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse};
+                    bool linear_before_reset, bool reverse, int64_t precision) {
+  const Layer<T> layer{x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse, precision == kHigh};
   const Arrived<T> from{output, gates, {}, d_output, d_h_n, {}};
   const LayerGrads<T> to{d_x, d_w_ih, d_w_hh, d_b_ih, d_b_hh, d_h_0, {}};
-  if (linear_before_reset) return recurrent_layer_grad<GruCell, T>(dev, layer, from, to);
-  recurrent_layer_grad<ResetFirstGruCell, T>(dev, reset_first(layer), from,
-                                             reset_first(to, layer.width()));
+  if (linear_before_reset) return Engine::template layer_grad<GruCell>(dev, layer, from, to);
+  Engine::template layer_grad<ResetFirstGruCell>(dev, reset_first(layer), from,
+                                                 reset_first(to, layer.width()));
 }
 
 }  // namespace nativeops

@@ -24,28 +24,32 @@ struct ProjectedLstmCell : LstmCell {
   }
 };
 
-template <class T>
+template <class T, class Engine = RecurrentEngine>
 void lstm_projected_layer(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 2> w_hr,
                           In<T, 1> b_ih, In<T, 1> b_hh, In<T, 2> h_0, In<T, 2> c_0,
                           In<int32_t, 1> lengths, In<T, 1> peepholes, Out<T, 3> output,
                           Out<T, 2> h_n, Out<T, 2> c_n, Out<T, 3> gates, Out<T, 3> cells,
-                          bool reverse, bool, int64_t) {
-  recurrent_layer<ProjectedLstmCell, T>(
-      dev, {x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, lengths, reverse, false, w_hr, {}, peepholes},
-      {output, h_n, c_n, gates, cells});
+                          bool reverse, bool, int64_t precision) {
+  const Layer<T> layer{x,    w_ih, w_hh,     b_ih,    b_hh,
+                       h_0,  c_0,  lengths,  reverse, precision == kHigh,
+                       w_hr, {},   peepholes};
+  Engine::template layer<ProjectedLstmCell>(dev, layer, {output, h_n, c_n, gates, cells});
 }
 
-template <class T>
+template <class T, class Engine = RecurrentEngine>
 void lstm_projected_layer_grad(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 2> w_hr,
                                In<T, 3> output, In<T, 3> cells, In<T, 3> d_output, In<T, 2> d_h_n,
                                In<T, 2> d_c_n, In<T, 3> gates, In<T, 1> b_ih, In<T, 1> b_hh,
                                In<T, 2> h_0, In<T, 2> c_0, In<int32_t, 1> lengths,
                                In<T, 1> peepholes, Out<T, 3> d_x, Out<T, 2> d_w_ih,
                                Out<T, 2> d_w_hh, Out<T, 2> d_w_hr, Out<T, 1> d_b, Out<T, 2> d_h_0,
-                               Out<T, 2> d_c_0, Out<T, 1> d_peepholes, bool reverse, int64_t) {
-  recurrent_layer_grad<ProjectedLstmCell, T>(
-      dev, {x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, lengths, reverse, false, w_hr, {}, peepholes},
-      {output, gates, cells, d_output, d_h_n, d_c_n},
+                               Out<T, 2> d_c_0, Out<T, 1> d_peepholes, bool reverse,
+                               int64_t precision) {
+  const Layer<T> layer{x,    w_ih, w_hh,     b_ih,    b_hh,
+                       h_0,  c_0,  lengths,  reverse, precision == kHigh,
+                       w_hr, {},   peepholes};
+  Engine::template layer_grad<ProjectedLstmCell>(
+      dev, layer, {output, gates, cells, d_output, d_h_n, d_c_n},
       {d_x, d_w_ih, d_w_hh, d_b, {}, d_h_0, d_c_0, d_w_hr, {}, d_peepholes});
 }
 

@@ -51,25 +51,26 @@ void with_rnn_cell(int64_t activation, F f) {
   activation == 0 ? f(RnnCell<Tanh>()) : f(RnnCell<Relu>());
 }
 
-template <class T>
+template <class T, class Engine = RecurrentEngine>
 void rnn_layer(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 1> b_ih, In<T, 1> b_hh,
                In<T, 2> h_0, In<int32_t, 1> lengths, Out<T, 3> output, Out<T, 2> h_n,
-               int64_t activation, bool reverse, int64_t) {
+               int64_t activation, bool reverse, int64_t precision) {
   with_rnn_cell(activation, [&](auto cell) {
-    recurrent_layer<decltype(cell), T>(dev, {x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse},
-                                       {output, h_n, {}, {}, {}});
+    Engine::template layer<decltype(cell), T>(
+        dev, {x, w_ih, w_hh, b_ih, b_hh, h_0, {}, lengths, reverse, precision == kHigh},
+        {output, h_n, {}, {}, {}});
   });
 }
 
-template <class T>
+template <class T, class Engine = RecurrentEngine>
 void rnn_layer_grad(Device& dev, In<T, 3> x, In<T, 2> w_ih, In<T, 2> w_hh, In<T, 3> output,
                     In<T, 3> d_output, In<T, 2> d_h_n, In<T, 2> h_0, In<int32_t, 1> lengths,
                     Out<T, 3> d_x, Out<T, 2> d_w_ih, Out<T, 2> d_w_hh, Out<T, 1> d_b,
-                    Out<T, 2> d_h_0, int64_t activation, bool reverse, int64_t) {
+                    Out<T, 2> d_h_0, int64_t activation, bool reverse, int64_t precision) {
   with_rnn_cell(activation, [&](auto cell) {
-    recurrent_layer_grad<decltype(cell), T>(dev, {x, w_ih, w_hh, {}, {}, h_0, {}, lengths, reverse},
-                                            {output, {}, {}, d_output, d_h_n, {}},
-                                            {d_x, d_w_ih, d_w_hh, d_b, {}, d_h_0, {}});
+    Engine::template layer_grad<decltype(cell), T>(
+        dev, {x, w_ih, w_hh, {}, {}, h_0, {}, lengths, reverse, precision == kHigh},
+        {output, {}, {}, d_output, d_h_n, {}}, {d_x, d_w_ih, d_w_hh, d_b, {}, d_h_0, {}});
   });
 }
 

@@ -130,22 +130,8 @@ struct GridFormulas {
 };
 
 template <class T>
-void two_d_lstm(Device& dev, In<T, 4> x, In<T, 2> w, In<T, 2> v_v, In<T, 2> v_h, In<T, 1> bias,
-                In<int32_t, 1> heights, In<int32_t, 1> widths, In<T, 3> h_0, In<T, 3> c_0,
-                Out<T, 4> output, Out<T, 3> h_n, Out<T, 3> c_n, Out<T, 4> gates, Out<T, 4> cells) {
-  grid::run<GridFormulas<T>, T>(dev, {x, w, v_v, v_h, bias, heights, widths, h_0, c_0},
-                                {output, h_n, c_n, gates, cells});
-}
-
+constexpr auto two_d_lstm = nativeops::two_d_lstm<T, GridFormulas<T>>;
 template <class T>
-void two_d_lstm_grad(Device& dev, In<T, 4> x, In<T, 2> w, In<T, 2> v_v, In<T, 2> v_h, In<T, 1> bias,
-                     In<T, 4> output, In<T, 4> gates, In<T, 4> cells, In<T, 4> d_output,
-                     In<T, 3> d_h_n, In<T, 3> d_c_n, In<int32_t, 1> heights, In<int32_t, 1> widths,
-                     In<T, 3> h_0, In<T, 3> c_0, Out<T, 4> d_x, Out<T, 2> d_w, Out<T, 2> d_v_v,
-                     Out<T, 2> d_v_h, Out<T, 1> d_bias, Out<T, 3> d_h_0, Out<T, 3> d_c_0) {
-  grid::run_back<GridFormulas<T>, T>(dev, {x, w, v_v, v_h, bias, heights, widths, h_0, c_0},
-                                     {output, gates, cells, d_output, d_h_n, d_c_n},
-                                     {d_x, d_w, d_v_v, d_v_h, d_bias, d_h_0, d_c_0});
-}
+constexpr auto two_d_lstm_grad = nativeops::two_d_lstm_grad<T, GridFormulas<T>>;
 
 }  // namespace nativeops::tuned

@@ -28,7 +28,7 @@ struct ForwardSteps {
   Layer<T> layer;
   States<T> to;
   Spread spread;
-  A* from_x;      // products with the inputs of steps from `first` on: step b gates·h
+  A* from_x;      // products with the inputs of steps from `first` on: step b gates·h; or none
   A* states;      // two, in turn: b h_step
   A* cells;       // b h
   unsigned* met;  // for each block of sequences
@@ -61,8 +61,7 @@ struct ForwardSteps {
         const int64_t b = b1 + place;
         const bool mine = place < count, inside = mine && s < layer.length(b);
         A in[kGates] = {}, cell = A(0);
-        const A* x = from_x + ((s - first) * batch + b) * kGates * units + j;
-        for (int g = 0; inside && g < kGates; ++g) in[g] = x[g * units] + b_in[g];
+        for (int g = 0; inside && g < kGates; ++g) in[g] = b_in[g] + given(s, b, g * units + j);
         if (mine && Cell::kHasCell) cell = cells[b * units + j];
         if (b1 == b0 && s > first) {
           await_arrivals(met + group, static_cast<unsigned>((s - first) * spread.unit_blocks));
@@ -79,17 +78,24 @@ struct ForwardSteps {
           }
           out = Cell::forward(in, from_h, state, cell, kept, OwnWeights<T>{layer.own, j, units});
         }
-        if (mine) after[b * h_step + j] = out;
+        if (mine) after[b * h_step + j] = layer.begins_anew(s + 1, b) ? A(0) : out;
         // The others wait for the states alone.
         if (b1 + Product::kItems >= b_end && s + 1 < end) arrive(met + group);
         if (!mine) continue;
         if (Cell::kHasCell) cells[b * units + j] = cell;
-        write(inside ? layer.time(s, b) : s, b, j, inside, out, cell, kept);
+        write(layer.time(s, b), b, j, inside, out, cell, kept);
         if (s + 1 < layer.steps()) continue;
         to.h_n(b, j) = T(out);
         if (Cell::kHasCell) to.c_n(b, j) = T(cell);
       }
     }
+  }
+
+  // What the inputs of a step come to, column k.
+  KERNEL A given(int64_t s, int64_t b, int64_t k) const {
+    const int64_t row = (s - first) * layer.batch() + b;
+    const A product = from_x ? from_x[row * kGates * layer.units() + k] : A(0);
+    return layer.sums ? product + A(layer.sums(layer.time(s, b), b, k)) : product;
   }
 
   // The results of a frame; zeros beyond the end of a sequence.
@@ -115,16 +121,18 @@ void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const 
   const int64_t units = layer.units(), batch = layer.batch(), steps = layer.steps();
   const int64_t row = Cell::kGates * units, h_step = (units + 3) / 4 * 4;
   const int64_t bytes = batch * (row * int64_t{sizeof(A)} + layer.inputs() * int64_t{sizeof(T)});
-  const int64_t ahead = min2(steps, max2<int64_t>(1, kAhead / bytes));
+  const bool multiplies = layer.inputs() > 0;
+  const int64_t ahead = multiplies ? min2(steps, max2<int64_t>(1, kAhead / bytes)) : steps;
   auto given = dev.template workspace<T>(ahead * batch * layer.inputs());
-  auto products = dev.template workspace<A>(ahead * batch * row);
+  auto products = dev.template workspace<A>(multiplies ? ahead * batch * row : 0);
   auto memory = dev.template workspace<A>(batch * (2 * h_step + units));
   auto counters = dev.template workspace<unsigned>(found.item_blocks);
   const Out<A, 3> states = dense(memory.data(), 2, batch, h_step);
   const Out<A, 2> cells = dense(memory.data() + states.count(), batch, units);
   const Out<unsigned, 1> met = dense(counters.data(), found.item_blocks);
   for_each(dev, states, [=] KERNEL(int64_t turn, int64_t b, int64_t j) {
-    states(turn, b, j) = j < units ? recurrence::value_or_zero(layer.h_0, b, j) : A(0);
+    const bool has_state = j < units && !layer.begins_anew(0, b);
+    states(turn, b, j) = has_state ? recurrence::value_or_zero(layer.h_0, b, j) : A(0);
     if (turn > 0 || j >= units) return;
     cells(b, j) = Cell::kHasCell ? recurrence::value_or_zero(layer.c_0, b, j) : A(0);
   });
@@ -136,13 +144,15 @@ void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const 
       const bool inside = first + s < layer.length(b);
       x(s, b, i) = inside ? layer.x(layer.time(first + s, b), b, i) : T(A(0));
     });
-    gemm(dev, dense(given.data(), n * batch, layer.inputs()), transpose(layer.w_ih),
-         dense(products.data(), n * batch, row));
+    if (multiplies) {
+      gemm(dev, dense(given.data(), n * batch, layer.inputs()), transpose(layer.w_ih),
+           dense(products.data(), n * batch, row));
+    }
     for_each(dev, met, [=] KERNEL(int64_t i) { met(i) = 0; });
     launch_together(dev, static_cast<unsigned>(found.unit_blocks * found.item_blocks),
                     kTogetherThreads,
-                    Steps{layer, to, found, products.data(), states.data, cells.data, met.data,
-                          h_step, first, first + n},
+                    Steps{layer, to, found, multiplies ? products.data() : nullptr, states.data,
+                          cells.data, met.data, h_step, first, first + n},
                     found.scratch_bytes);
   }
 }

@@ -64,10 +64,10 @@ struct BackwardSteps {
         }
         if (s < last) {
           product.run(count, is_even(), [=](int item) { return row(s + 1, b1 + item); });
-          if (mine) arriving += product.sums(u, place);
+          if (mine && !layer.begins_anew(s + 1, b)) arriving += product.sums(u, place);
         }
         if (inside) arriving = retreat(known, arriving, layer.time(s, b), b, j);
-        if (mine && s >= 0 && !inside) rest(s, b, j);
+        if (mine && s >= 0 && !inside) rest(layer.time(s, b), b, j);
         if (mine) d_h(b, j) = arriving;
       }
       if (s >= 0) arrive(met + group);
@@ -76,8 +76,7 @@ struct BackwardSteps {
 
   // The gradients of the gates of a step, as they are multiplied with the weights.
   KERNEL const A* row(int64_t s, int64_t b) const {
-    const int64_t t = s < layer.length(b) ? layer.time(s, b) : s;
-    return &parts(t, b, kFirst * layer.units());
+    return &parts(layer.time(s, b), b, kFirst * layer.units());
   }
   KERNEL bool is_even() const {
     return parts.stride(1) % 4 == 0 && kFirst * layer.units() % 4 == 0;
@@ -109,8 +108,8 @@ struct BackwardSteps {
     return past;
   }
 
-  KERNEL void rest(int64_t s, int64_t b, int64_t j) const {
-    for (int p = 0; p < kParts; ++p) parts(s, b, p * layer.units() + j) = A(0);
+  KERNEL void rest(int64_t t, int64_t b, int64_t j) const {
+    for (int p = 0; p < kParts; ++p) parts(t, b, p * layer.units() + j) = A(0);
   }
 };
 

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""light_gru against the loops that one writes for it in PyTorch and JAX."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from light_gru import light_gru
+
+from nativeops.bench.case import OURS, Bench, NdArray
+from nativeops.bench.forms import (
+    exact_in_torch,
+    jax_gradient,
+    jax_rival,
+    numpy_rival,
+    torch_gradient,
+    torch_rival,
+)
+from nativeops.bench.limits import product_limit
+
+# One sequence; a batch of utterances in SpeechBrain's recipes; short ones, many at a time.
+SIZES = [
+    {"t": 100, "b": 1, "h": 256},
+    {"t": 400, "b": 8, "h": 512},
+    {"t": 50, "b": 64, "h": 512},
+]
+
+
+def sequences(random: np.random.Generator, t: int, b: int, h: int) -> tuple[NdArray, ...]:
+    """Products with inputs, and weights."""
+    w_hh = random.uniform(-1, 1, (2 * h, h)) / np.sqrt(h)
+    return random.standard_normal((t, b, 2 * h), np.float32), w_hh.astype(np.float32)
+
+
+def training(random: np.random.Generator, **size: int) -> tuple[NdArray, ...]:
+    """The same, and what flows back."""
+    shape = [size[name] for name in "tbh"]
+    return *sequences(random, **size), random.standard_normal(shape, np.float32)
+
+
+def ours(sums: Any, w_hh: Any) -> Any:
+    """The op."""
+    return light_gru(sums, w_hh).output
+
+
+def loop(sums: Any, w_hh: Any) -> Any:
+    """Step by step."""
+    import torch
+
+    h, outputs = sums.new_zeros(sums.shape[1], w_hh.shape[1]), []
+    for given in sums.unbind():
+        u_a, u_z = torch.addmm(given, h, w_hh.T).chunk(2, -1)
+        z = torch.sigmoid(u_z)
+        h = torch.lerp(torch.relu(u_a), h, z)
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+@cache
+def _compiled() -> Any:
+    import torch
+
+    def step(given: Any, h: Any, w_hh: Any) -> Any:
+        u_a, u_z = torch.addmm(given, h, w_hh.T).chunk(2, -1)
+        return torch.lerp(torch.relu(u_a), h, torch.sigmoid(u_z))
+
+    return torch.compile(step, fullgraph=True)
+
+
+def compiled_steps(sums: Any, w_hh: Any) -> Any:
+    """Step by step, each by torch.compile."""
+    import torch
+
+    h, outputs = sums.new_zeros(sums.shape[1], w_hh.shape[1]), []
+    for given in sums.unbind():
+        h = _compiled()(given, h, w_hh)
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+def scan(sums: Any, w_hh: Any) -> Any:
+    """The same in XLA's loop."""
+    import jax
+    import jax.numpy as jnp
+
+    def step(h: Any, given: Any) -> tuple[Any, Any]:
+        u_a, u_z = jnp.split(given + h @ w_hh.T, 2, -1)
+        a, z = jax.nn.relu(u_a), jax.nn.sigmoid(u_z)
+        h = a + z * (h - a)
+        return h, h
+
+    return jax.lax.scan(step, jnp.zeros((sums.shape[1], w_hh.shape[1])), sums)[1]
+
+
+FORWARD = Bench(
+    "forward",
+    "all outputs, from the products of the inputs",
+    sizes=SIZES,
+    inputs=sequences,
+    expected=exact_in_torch(torch_rival(loop)),
+    work=lambda t, b, h: 4 * t * b * h * h,
+    limit=product_limit("float32"),
+    rivals=[
+        numpy_rival(ours, OURS, name="ours, NumPy"),
+        torch_rival(ours, OURS, name="ours, torch"),
+        torch_rival(loop),
+        torch_rival(compiled_steps),
+        jax_rival(ours, OURS, name="ours, JAX"),
+        jax_rival(scan),
+    ],
+)
+
+TRAINING = Bench(
+    "gradient",
+    "the same, and the gradients of the products and of the weights",
+    sizes=SIZES,
+    inputs=training,
+    expected=exact_in_torch(torch_gradient(loop)),
+    work=lambda t, b, h: 12 * t * b * h * h,
+    limit=product_limit("float32"),
+    tolerance=1e-4,
+    rivals=[
+        torch_gradient(ours, OURS, name="ours, torch"),
+        torch_gradient(loop),
+        torch_gradient(compiled_steps),
+        jax_gradient(ours, OURS, name="ours, JAX"),
+        jax_gradient(scan),
+    ],
+)
+
+BENCHES = [FORWARD, TRAINING]
