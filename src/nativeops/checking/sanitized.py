@@ -23,6 +23,7 @@ RACES = "thread"
 THREADS_OF_A_BLOCK = 64  # on the debug device
 # Sizes of all axes: fewer than a block has threads, as many, and more than two blocks of them.
 RACE_SIZES = (2, THREADS_OF_A_BLOCK, 2 * THREADS_OF_A_BLOCK + 6)
+FEW = 3
 MOST_WORK = 3_000_000  # of all sizes multiplied: threads under a sanitizer are slow
 
 
@@ -103,10 +104,14 @@ def race_cases(op: Op[Any]) -> Iterator[OpCase]:
 
 
 def sizes_of(op: Op[Any], size: int) -> Iterator[dict[str, int]]:
-    """All axes of that size, or each in turn if that were too much work."""
+    """All axes of that size, or each in turn if that were too much work.
+
+    Steps that carry a result are alike, and all threads meet in each: a few are enough.
+    """
     names = free_names(op)
+    steps = {op.carries: min(size, FEW)} if op.carries else {}
     if size ** len(names) <= MOST_WORK:
-        yield dict.fromkeys(names, size)
+        yield {**dict.fromkeys(names, size), **steps}
         return
     for large in names:
-        yield {name: size if name == large else 3 for name in names}
+        yield {**{name: size if name == large else FEW for name in names}, **steps}
