@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """light_gru against the loops that one writes for it in PyTorch and JAX."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -43,39 +44,36 @@ def ours(sums: Any, w_hh: Any) -> Any:
     return light_gru(sums, w_hh).output
 
 
-def loop(sums: Any, w_hh: Any) -> Any:
+def step(given: Any, h: Any, w_hh: Any) -> Any:
+    """One of them in PyTorch."""
+    import torch
+
+    u_a, u_z = torch.addmm(given, h, w_hh.T).chunk(2, -1)
+    return torch.lerp(torch.relu(u_a), h, torch.sigmoid(u_z))
+
+
+@cache
+def compiled_step() -> Any:
+    """The same by torch.compile."""
+    import torch
+
+    return torch.compile(step, fullgraph=True)
+
+
+def loop(sums: Any, w_hh: Any, one: Callable[..., Any] = step) -> Any:
     """Step by step."""
     import torch
 
     h, outputs = sums.new_zeros(sums.shape[1], w_hh.shape[1]), []
     for given in sums.unbind():
-        u_a, u_z = torch.addmm(given, h, w_hh.T).chunk(2, -1)
-        z = torch.sigmoid(u_z)
-        h = torch.lerp(torch.relu(u_a), h, z)
+        h = one(given, h, w_hh)
         outputs.append(h)
     return torch.stack(outputs)
-
-
-@cache
-def _compiled() -> Any:
-    import torch
-
-    def step(given: Any, h: Any, w_hh: Any) -> Any:
-        u_a, u_z = torch.addmm(given, h, w_hh.T).chunk(2, -1)
-        return torch.lerp(torch.relu(u_a), h, torch.sigmoid(u_z))
-
-    return torch.compile(step, fullgraph=True)
 
 
 def compiled_steps(sums: Any, w_hh: Any) -> Any:
     """Step by step, each by torch.compile."""
-    import torch
-
-    h, outputs = sums.new_zeros(sums.shape[1], w_hh.shape[1]), []
-    for given in sums.unbind():
-        h = _compiled()(given, h, w_hh)
-        outputs.append(h)
-    return torch.stack(outputs)
+    return loop(sums, w_hh, compiled_step())
 
 
 def scan(sums: Any, w_hh: Any) -> Any:
@@ -83,13 +81,13 @@ def scan(sums: Any, w_hh: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    def step(h: Any, given: Any) -> tuple[Any, Any]:
+    def one(h: Any, given: Any) -> tuple[Any, Any]:
         u_a, u_z = jnp.split(given + h @ w_hh.T, 2, -1)
         a, z = jax.nn.relu(u_a), jax.nn.sigmoid(u_z)
         h = a + z * (h - a)
         return h, h
 
-    return jax.lax.scan(step, jnp.zeros((sums.shape[1], w_hh.shape[1])), sums)[1]
+    return jax.lax.scan(one, jnp.zeros((sums.shape[1], w_hh.shape[1])), sums)[1]
 
 
 FORWARD = Bench(
