@@ -16,7 +16,7 @@ import nativeops
 import nativeops.ops
 from nativeops.call import Op
 from nativeops.document import document
-from nativeops.registry import ops
+from nativeops.registry import find, ops
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = [getattr(nativeops, name) for name in nativeops.__all__]
@@ -93,3 +93,9 @@ def test_reference_pages_are_those_of_the_declarations(tmp_path: Path) -> None:
     assert {p.name for p in committed.iterdir()} == {p.name for p in tmp_path.iterdir()}
     for page in tmp_path.iterdir():
         assert page.read_text() == (committed / page.name).read_text(), "run `make docs`"
+
+
+def test_page_names_the_devices_with_a_kernel_of_their_own() -> None:
+    tuned = {"lstm_layer": "cpu, cuda", "pairwise_l1": "cpu", "dropout": "none; the portable"}
+    for name, devices in tuned.items():
+        assert f"Tuned for    {devices}" in document(find(name))

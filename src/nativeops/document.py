@@ -9,6 +9,7 @@ from typing import Any
 
 from nativeops.call import Op
 from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.glue import defines
 from nativeops.signature import ArraySpec, AttributeSpec, Signature
 
 # In the order in which a call meets them; the second word is the built-in class that catches it.
@@ -83,9 +84,15 @@ def _can_raise(op: Op[Any], error: str) -> bool:
     return has_range or not error.startswith("RangeError")
 
 
+def _is_tuned(op: Op[Any], device: str) -> bool:
+    """Whether a header beside the kernel has a variant for the device, alone or with others."""
+    headers = (op.kernel.with_name(f"{op.kernel.stem}_{end}.h") for end in (device, "tuned"))
+    return any(defines(header, op.name) for header in headers)
+
+
 def _where(op: Op[Any]) -> str:
     devices = ["cpu", "cuda"]
-    tuned = [d for d in devices if op.kernel.with_name(f"{op.kernel.stem}_{d}.h").exists()]
+    tuned = [device for device in devices if _is_tuned(op, device)]
     arrays = {spec.name for spec in (*op.signature.inputs, *op.signature.outputs)}
     kept = [name for name in op.gradient_names if name in arrays]
     kept = [f"{n} (with {op.kept_with[n]})" if n in op.kept_with else n for n in kept]

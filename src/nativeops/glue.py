@@ -56,7 +56,7 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     # The portable kernel is compiled where there is no variant of it: half of the build otherwise.
     groups = defaultdict(list)
     for op in ops:
-        groups[tuple(m for m, path in tuned.items() if _variant(path, op))].append(op)
+        groups[tuple(m for m, path in tuned.items() if defines(path, op.name))].append(op)
     for number, (macros, group) in enumerate(groups.items()):
         for turn, macro in enumerate(macros):
             parts.append(f"#{'elif' if turn else 'if'} {macro}")
@@ -68,10 +68,6 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
         parts += [_entry(op.signature, header, "", "nativeops") for op in group]
         parts += [_table(group, digest, "", number), *["#endif"] * bool(macros)]
     return "\n".join([*parts, "}  // namespace", "}  // namespace nativeops", ""])
-
-
-def _variant(path: Path, op: Op[Any]) -> bool:
-    return path.exists() and defines(path, op.name)
 
 
 # When a variant is compiled, and the end of its file's name: for one device, or for all that have
@@ -88,8 +84,8 @@ UNTILED = "NATIVEOPS_LEVEL < 3 || defined(NATIVEOPS_USER_OP)"
 
 
 def defines(header: Path, name: str) -> bool:
-    """Whether a header has a kernel of that name, as a function or as a constant that names one."""
-    text = header.read_text(encoding="utf-8", errors="replace")
+    """Whether a header, if it exists, has a kernel of that name: a function or a constant."""
+    text = header.read_text(encoding="utf-8", errors="replace") if header.exists() else ""
     return any(words in text for words in (f"void {name}(", f"constexpr auto {name} ="))
 
 
