@@ -82,8 +82,10 @@ def test_examples_in_docstrings_are_right(file: Path, cache: Path) -> None:
     run("-c", DOCTESTS, f"{file}.py", cache=cache)
 
 
-# All but the frameworks and values, which the tests above have.
+# All but the frameworks and values, which the tests above have. With a sanitizer the engine of
+# light_gru alone takes minutes to compile.
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", OWN)
 def test_check_finds_nothing(name: str, cache: Path) -> None:
     pytest.importorskip("typer")
