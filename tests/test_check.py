@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -278,15 +277,11 @@ def test_no_folder_for_the_verdict_is_told_before_the_check(cache: Path, tmp_pat
 
 def test_interrupted_check_ends_soon(cache: Path) -> None:
     own = {**os.environ, "NATIVEOPS_CACHE": str(cache)}
-    program = [sys.executable, "-m", "nativeops", "check", str(FILE)]
+    # A shell that runs the tests in the background has told all of them to ignore the signal.
+    python = ["env", "--default-signal=INT", sys.executable]
+    program = [*python, "-m", "nativeops", "check", str(FILE)]
     with subprocess.Popen(
-        program,
-        env=own,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        # A shell that runs the tests in the background has told all of them to ignore it.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        program, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as running:
         time.sleep(6)  # jobs have begun, and many are left
         assert running.poll() is None
