@@ -17,7 +17,7 @@ Values = dict[str, Any]
 BASE = (5, 3, 4, 2, 6)  # different sizes, so that no two axes can be confused
 PALETTE = (0, 1, 2, 17, 33)  # nothing, one, and around the widths of vectors
 MANY = (67, 130, 65, 35)  # enough work for several threads, no multiple of a block
-MOST = 1 << 23  # numbers of an array
+MOST = 1 << 21  # numbers of an array
 FLOATS = ("Float", "Float32", "Float64")
 
 
@@ -71,11 +71,12 @@ def _largest(op: Op[Any], sizes: Mapping[str, int]) -> int:
 
 
 def all_sizes(op: Op[Any], attributes: Mapping[str, Any]) -> Iterator[dict[str, int]]:
-    """Each axis with each size of the palette, alone and together with all others."""
+    """Each axis with each size of the palette, alone and, for arrays not too large, with all."""
     base = base_sizes(op)
     drawn = [{**base, name: size} for name in base for size in PALETTE]
     drawn += [dict.fromkeys(base, size) for size in PALETTE] if len(base) > 1 else []
-    return (sizes for sizes in drawn if fits(op, sizes, attributes))
+    fitting = (sizes for sizes in drawn if fits(op, sizes, attributes))
+    return (sizes for sizes in fitting if _largest(op, sizes) <= MOST)
 
 
 def defaults(op: Op[Any]) -> Values:
