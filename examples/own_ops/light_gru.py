@@ -31,7 +31,7 @@ def light_gru(
 
     Gradient: for ``sums``, ``w_hh`` and ``h_0``; 2·t·b·h numbers are kept for it.
     Cost: O(Σ lengths · h²) time; the packed weights and two steps of sums in memory.
-    Same as: the layers of SpeechBrain's ``LiGRU``, with its weights.
+    Same as: the layers of SpeechBrain's ``LiGRU`` without dropout, with its weights.
     Source: Ravanelli et al. 2018, Light gated recurrent units for speech recognition.
 
     >>> light_gru(np.array([[[8.0, 0.0]], [[0.0, 0.0]]]), np.zeros((2, 1))).output.ravel()

@@ -110,7 +110,7 @@ void check_dots(int64_t height, int64_t count, int64_t depth) {
 CASE(rows_times_weights_as_they_lie_is_the_plain_product) {
   for (int64_t height : {0, 1, 2, 3, 4, 5, 7, 11}) {
     for (int64_t count : {1, 2, 3, 5, 8, 15, 16, 17, 33}) {
-      for (int64_t depth : {0, 1, 7, 8, 16, 31, 40}) {
+      for (int64_t depth : {0, 1, 7, 8, 16, 31, 40, 521}) {
         check_dots<float>(height, count, depth);
         check_dots<double>(height, count, depth);
       }
