@@ -13,7 +13,7 @@ namespace nativeops::tuned {
 
 // Lane i of the result is the sum of all lanes of sums[i].
 template <int kBit, class A>
-void fold_step(simd::Vec<A> (&sums)[simd::kLanes<A>]) {
+[[gnu::always_inline]] inline void fold_step(simd::Vec<A> (&sums)[simd::kLanes<A>]) {
   if constexpr (kBit > 0) {
     constexpr auto lanes = std::make_integer_sequence<int, simd::kLanes<A>>();
     for (int i = 0; i < kBit; ++i) {

@@ -71,6 +71,15 @@ class GateProducts {
     KeptWeights::of_process().keep(packing(), *fingerprint_, kept_, bytes());
   }
 
+  // body(first, height) for blocks of rows to be multiplied, each at most `most`, a multiple of four.
+  // Weights that are read as they lie are multiplied with four rows at a time; packed ones with
+  // blocks of nearly equal height, `together` of them.
+  template <class F>
+  void for_some(int64_t rows, int64_t most, int64_t together, F&& body) const {
+    if (!direct_) return for_blocks(rows, most / together, body, together);
+    for (int64_t r = 0; r < rows; r += most) body(r, std::min(most, rows - r));
+  }
+
   int64_t width(int64_t p) const { return split_.count(p) * kGates * n; }
 
   // The weights of a panel; null for those that do not exist, or are read as they lie.

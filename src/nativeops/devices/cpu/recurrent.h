@@ -218,7 +218,7 @@ class Forward {
         if (r < height) body(One(), first + r, u, at(r));
       }
     };
-    for_blocks(seq_.active(step), kRows / kTogether, multiply_some, kTogether);
+    weights.for_some(seq_.active(step), kRows, kTogether, multiply_some);
   }
 
   // One step of all its sequences for the hidden units of a panel.
