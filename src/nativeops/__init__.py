@@ -34,6 +34,7 @@ from nativeops.ops.pairwise_l1 import pairwise_l1
 from nativeops.ops.pairwise_lp import pairwise_lp
 from nativeops.ops.rnn import rnn_layer
 from nativeops.ops.rnnt_loss import rnnt_costs
+from nativeops.ops.segmental_loss import segmental_loss
 from nativeops.ops.sparse import (
     max_and_argmax_sparse,
     sparse_to_dense,
@@ -86,6 +87,7 @@ __all__ = [
     "rnn_layer",
     "rnnt_costs",
     "rnnt_loss",
+    "segmental_loss",
     "set_num_threads",
     "sparse_to_dense",
     "subtensor_batched_index",

@@ -281,6 +281,19 @@ HOST_DEVICE void index_arcs(const Automata<T>& a, const Graph<A>& g, int32_t n) 
             [=](int32_t at, int32_t i) { g.list(kInSlot)[at] = g.list(kSlot)[i]; });
 }
 
+// f(i, state) for each of the end states of a sequence that are given; -1 for one that no edge
+// leads to.
+template <class T, class A, class F>
+KERNEL void each_end(Team team, const Automata<T>& all, const Graph<A>& g, int64_t b, F f) {
+  const Automata<T> a = all;
+  const Graph<A> graph = g;
+  team.each(0, a.ends(), [=](int64_t i) {
+    int32_t none = 0;
+    if (a.end_states(0, i) != b) return;
+    f(i, graph.find(kTableA, kStates, none, a.end_states(1, i), false));
+  });
+}
+
 // The indices of all sequences, and where each has its edges.
 template <class T>
 class Index {

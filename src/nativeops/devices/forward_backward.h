@@ -80,6 +80,19 @@ HOST_DEVICE A share_of(Scaled<A> some, Scaled<A> all) {
   return some.m / all.m * power_of<A>(min2<Exponent<A>>(max2(some.k, Scale<A>::none) - all.k, 0));
 }
 
+// Σ term(i) over 0 <= i < n, known to all threads.
+template <class A, class F>
+KERNEL Scaled<A> team_sum(Team team, int64_t n, F term) {
+  using K = Exponent<A>;
+  const K top = team.max(0, n, [=](int64_t i) { return max2(term(i).k, Scale<A>::none); });
+  const K high = max2(top, Scale<A>::none);
+  const A all = team.sum(0, n, [=](int64_t i) {
+    const Scaled<A> a = term(i);
+    return a.m * power_of<A>(max2(a.k, Scale<A>::none) - high);
+  });
+  return normalised<A>({all, high});
+}
+
 template <class T>
 struct Passes {
   using A = Accum<T>;
@@ -157,7 +170,7 @@ struct Passes {
       run_part(steps, team, b, low, high);
     }
     const Row<A> last = after(frames);
-    return sum(team, graph.states(), [=](int64_t s) { return last[s] * end[s]; });
+    return team_sum<A>(team, graph.states(), [=](int64_t s) { return last[s] * end[s]; });
   }
 
   // The row after the first `frames` frames, without a history.
@@ -178,19 +191,6 @@ struct Passes {
   KERNEL bool sick(Team team) const {
     const Row<A> seen = graph.row(kSum);
     return graph.sick() || team.any(0, graph.slots(), [=](int64_t s) { return seen.m[s] != 0; });
-  }
-
-  // Σ term(i) over 0 <= i < n, known to all threads.
-  template <class F>
-  KERNEL Scaled<A> sum(Team team, int64_t n, F term) const {
-    using K = Exponent<A>;
-    const K top = team.max(0, n, [=](int64_t i) { return max2(term(i).k, Scale<A>::none); });
-    const K high = max2(top, Scale<A>::none);
-    const A all = team.sum(0, n, [=](int64_t i) {
-      const Scaled<A> a = term(i);
-      return a.m * power_of<A>(max2(a.k, Scale<A>::none) - high);
-    });
-    return normalised<A>({all, high});
   }
 
   // From the end back to the start: arrived(.., t, b, steps, beta, all) after each frame, when kSum
@@ -220,7 +220,7 @@ struct Passes {
     for (int64_t t = high - 1; t >= low; --t) {
       steps.step_back(team, t, b, beta, next);
       const Row<A> sums = graph.row(kSum);
-      const Scaled<A> all = sum(team, graph.slots(), [=](int64_t s) { return sums[s]; });
+      const Scaled<A> all = team_sum<A>(team, graph.slots(), [=](int64_t s) { return sums[s]; });
       arrived(team, t, b, steps, beta, all);
       const Row<A> swap = beta;
       beta = next;
@@ -278,8 +278,8 @@ struct Passes {
     });
     if (wide >= 0) {  // one thread would add half of all arcs to a blank, while others wait
       const int64_t begin_wide = first[wide];
-      const Scaled<A> all =
-          sum(team, first[wide + 1] - begin_wide, [=](int64_t i) { return gamma[begin_wide + i]; });
+      const Scaled<A> all = team_sum<A>(team, first[wide + 1] - begin_wide,
+                                        [=](int64_t i) { return gamma[begin_wide + i]; });
       if (team.rank() == 0) sums.set(wide, all);
     }
     team.sync();
@@ -351,7 +351,7 @@ struct TeamEach {
       const Row<A> last = passes.run_to(passes, team, b, costs.frames(b));
       const Row<A> end = passes.graph.row(kEnd);
       const Scaled<A> sum =
-          passes.sum(team, passes.graph.states(), [=](int64_t s) { return last[s] * end[s]; });
+          team_sum<A>(team, passes.graph.states(), [=](int64_t s) { return last[s] * end[s]; });
       found(team, b, sum, passes.sick(team));
     });
   }

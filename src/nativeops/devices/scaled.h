@@ -99,4 +99,37 @@ NATIVEOPS_INLINE Scaled<A> scaled_sum(int64_t low, int64_t high, F term) {
   return normalised<A>({sum, top});
 }
 
+// The same for 0 <= i < n, a multiple of kTermsAtOnce: on the CPU so many side by side, as vectors.
+constexpr int kTermsAtOnce = 16;
+template <class A, class F>
+NATIVEOPS_INLINE Scaled<A> scaled_sum_of_many(int64_t n, F term) {
+#if defined(__CUDA_ARCH__)
+  return scaled_sum<A>(0, n, term);
+#else
+  Exponent<A> top[kTermsAtOnce];
+  A sum[kTermsAtOnce];
+  for (int p = 0; p < kTermsAtOnce; ++p) top[p] = Scale<A>::none, sum[p] = 0;
+  for (int64_t i = 0; i < n; i += kTermsAtOnce) {
+    for (int p = 0; p < kTermsAtOnce; ++p) top[p] = max2(top[p], term(i + p).k);
+  }
+#pragma GCC unroll 4
+  for (int half = kTermsAtOnce / 2; half > 0; half /= 2) {
+    for (int p = 0; p < half; ++p) top[p] = max2(top[p], top[p + half]);
+  }
+  const Exponent<A> most = top[0];
+  if (most == Scale<A>::none) return {A(0), most};
+  for (int64_t i = 0; i < n; i += kTermsAtOnce) {
+    for (int p = 0; p < kTermsAtOnce; ++p) {
+      const Scaled<A> a = term(i + p);
+      sum[p] += a.m * power_of<A>(max2(a.k, Scale<A>::none) - most);
+    }
+  }
+#pragma GCC unroll 4
+  for (int half = kTermsAtOnce / 2; half > 0; half /= 2) {
+    for (int p = 0; p < half; ++p) sum[p] += sum[p + half];
+  }
+  return normalised<A>({sum[0], most});
+#endif
+}
+
 }  // namespace nativeops

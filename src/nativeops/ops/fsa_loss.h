@@ -131,15 +131,14 @@ struct LossGrad {
     if (sick) write_weights(team, passes, [=](int64_t) { return not_a_number<A>(); });
     if (!any && !sick) return false;
     const Row<A> last = passes.after(frames);
-    team.each(0, d_end_weights ? d_end_weights.size(0) : 0, [=](int64_t i) {
-      const Automata<T>& a = self.automata;
-      if (i >= a.ends() || a.end_states(0, i) != b) return;
-      int32_t none = 0;
-      const int32_t s = g.find(kTableA, kStates, none, a.end_states(1, i), false);
-      if (s < 0 && !sick) return;
-      const A share = sick ? not_a_number<A>() : share_of(last[s] * scaled_exp(a.end_cost(i)), sum);
-      self.d_end_weights(i) = T(A(self.d_out(b)) * share);
-    });
+    if (d_end_weights) {
+      each_end(team, automata, g, b, [=](int64_t i, int32_t s) {
+        if (s < 0 && !sick) return;
+        const Scaled<A> end = scaled_exp(self.automata.end_cost(i));
+        const A share = sick ? not_a_number<A>() : share_of(last[s] * end, sum);
+        self.d_end_weights(i) = T(A(self.d_out(b)) * share);
+      });
+    }
     team.sync();
     return any;
   }

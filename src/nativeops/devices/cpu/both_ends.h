@@ -118,8 +118,8 @@ struct BothEnds {
     const auto join = [&](int64_t b) {
       const Graph<A> g = graph_of(index.all(), index.begin(), b);
       const Row<A> before = row(0, g.base), behind = row(1, g.base);
-      const Scaled<A> sum = Passes<T>{g, costs, {}}.sum(
-          team, g.states(), [=](int64_t s) { return before[s] * behind[s]; });
+      const Scaled<A> sum =
+          team_sum<A>(team, g.states(), [=](int64_t s) { return before[s] * behind[s]; });
       found(team, b, sum, sick[2 * b] || sick[2 * b + 1]);
     };
     const auto make = [&] { return Walker<T, P>(dev, index, costs, {}, 0); };

@@ -71,9 +71,9 @@ class GateProducts {
     KeptWeights::of_process().keep(packing(), *fingerprint_, kept_, bytes());
   }
 
-  // body(first, height) for blocks of rows to be multiplied, each at most `most`, a multiple of four.
-  // Weights that are read as they lie are multiplied with four rows at a time; packed ones with
-  // blocks of nearly equal height, `together` of them.
+  // body(first, height) for blocks of rows to be multiplied, each at most `most`, a multiple of
+  // four. Weights that are read as they lie are multiplied with four rows at a time; packed ones
+  // with blocks of nearly equal height, `together` of them.
   template <class F>
   void for_some(int64_t rows, int64_t most, int64_t together, F&& body) const {
     if (!direct_) return for_blocks(rows, most / together, body, together);
