@@ -88,15 +88,16 @@ CASE(a_row_times_panel_has_the_same_bits_in_every_block) {
   EXPECT(std::equal(sums.begin(), sums.end(), together.begin(), harness::same_bits<float>));
 }
 
+// fetches: what comes next, too, which changes nothing.
 template <class A>
-void check_dots(int64_t height, int64_t count, int64_t depth) {
+void check_dots(int64_t height, int64_t count, int64_t depth, bool fetches) {
   const int64_t row_stride = depth + 2, weight_stride = depth + 1, stride = count + 3;
   const auto memory = whole_numbers<A>((height + 1) * row_stride, 1);
   const auto weight = whole_numbers<A>(count * weight_stride, 2);
   const auto rows = rows_of(memory, height, row_stride);
   std::vector<A> sums(height * stride + kMargin, A(kSentinel));
   dots<Numbers>(rows.data(), height, weight.data(), weight_stride, count, depth, sums.data(),
-                stride);
+                stride, fetches ? weight.data() : nullptr);
   for (int64_t i = 0; i < static_cast<int64_t>(sums.size()); ++i) {
     const int64_t r = i / stride, j = i % stride;
     A want = A(kSentinel);
@@ -111,8 +112,10 @@ CASE(rows_times_weights_as_they_lie_is_the_plain_product) {
   for (int64_t height : {0, 1, 2, 3, 4, 5, 7, 11}) {
     for (int64_t count : {1, 2, 3, 5, 8, 15, 16, 17, 33}) {
       for (int64_t depth : {0, 1, 7, 8, 16, 31, 40, 521}) {
-        check_dots<float>(height, count, depth);
-        check_dots<double>(height, count, depth);
+        for (bool fetches : {false, true}) {
+          check_dots<float>(height, count, depth, fetches);
+          check_dots<double>(height, count, depth, fetches);
+        }
       }
     }
   }

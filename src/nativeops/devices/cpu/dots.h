@@ -38,10 +38,11 @@ V add_up(const V (&part)[kParts]) {
 
 // sums[r][j] = Σ_k rows[r][k] · weight[j][k] for kRows rows and as many rows of weights as make a
 // whole register of sums; those from `count` on repeat the last one. kSide of them are read side by
-// side, each summed up in as many parts as keep the processor busy.
-template <class Of, int kRows, int kSide, class A, class T>
+// side, each summed up in as many parts as keep the processor busy. kSoon: as far behind them as
+// `soon` is there are rows that are needed next, which are fetched into the second cache.
+template <class Of, int kRows, int kSide, bool kSoon = false, class A, class T>
 void dot_tile(const A* const* rows, const T* weight, int64_t weight_stride, int64_t count,
-              int64_t depth, A* sums, int64_t stride) {
+              int64_t depth, A* sums, int64_t stride, int64_t soon = 0) {
   constexpr int n = simd::kLanes<A>, kUnits = n / kRows, kParts = kUnits / kSide;
   // Rows that begin where another page does are not seen coming. With more rows to multiply with,
   // there is time to wait.
@@ -63,6 +64,7 @@ void dot_tile(const A* const* rows, const T* weight, int64_t weight_stride, int6
       simd::unroll<kSide>([&](auto j) {
         const simd::Vec<A> w = load(unit[j] + k);
         if (kFetch) __builtin_prefetch(unit[j] + k + ahead);
+        if (kSoon) __builtin_prefetch(reinterpret_cast<const T*>(unit[j] + k) + soon, 0, 2);
         simd::unroll<kRows>([&](auto r) { sum[j][r][p] = Of::fma(row[r], w, sum[j][r][p]); });
       });
     };
@@ -93,16 +95,25 @@ void dot_tile(const A* const* rows, const T* weight, int64_t weight_stride, int6
 }
 
 // The same for any number of rows, of weights and of sums. The second cache delivers a few long
-// rows of weights in their order nearly twice as fast as sixteen side by side.
+// rows of weights in their order nearly twice as fast as sixteen side by side. soon: the first of
+// as many rows of weights that are needed next, or null.
 template <class Of, class A, class T>
 void dots(const A* const* rows, int64_t height, const T* weight, int64_t weight_stride,
-          int64_t count, int64_t depth, A* sums, int64_t stride) {
+          int64_t count, int64_t depth, A* sums, int64_t stride, const T* soon = nullptr) {
   constexpr int n = simd::kLanes<A>;
   const auto tiles = [&](auto kRows, auto kSide, int64_t r) {
     constexpr int kUnits = n / kRows;
     for (int64_t j = 0; j < count; j += kUnits) {
-      dot_tile<Of, kRows, kSide>(rows + r, weight + j * weight_stride, weight_stride, count - j,
-                                 depth, sums + r * stride + j, stride);
+      const T* const from = weight + j * weight_stride;
+      A* const to = sums + r * stride + j;
+      if constexpr (kRows == 4) {
+        if (soon != nullptr && r == 0) {
+          dot_tile<Of, kRows, kSide, true>(rows + r, from, weight_stride, count - j, depth, to,
+                                           stride, soon - weight);
+          continue;
+        }
+      }
+      dot_tile<Of, kRows, kSide>(rows + r, from, weight_stride, count - j, depth, to, stride);
     }
   };
   constexpr std::integral_constant<int, 1> one;
@@ -115,7 +126,8 @@ void dots(const A* const* rows, int64_t height, const T* weight, int64_t weight_
     A made[4 * n];
     for (int64_t j = 0; j < count; j += n) {
       const int64_t some = std::min<int64_t>(n, count - j);
-      dots<Of>(four_rows, 4, weight + j * weight_stride, weight_stride, some, depth, made, n);
+      dots<Of>(four_rows, 4, weight + j * weight_stride, weight_stride, some, depth, made, n,
+               r == 0 && soon != nullptr ? soon + j * weight_stride : nullptr);
       for (int i = 0; i < 3; ++i) std::copy_n(made + i * n, some, sums + (r + i) * stride + j);
     }
     return;

@@ -29,6 +29,10 @@ class GateProducts {
     return one_step ? std::clamp<int64_t>(depth / 8, 12, 48) : 12;
   }
 
+  // Weights of so many bytes come from memory: fetched early, a single step of four rows takes 22 %
+  // less, of 16 9 %. From the third cache they come soon enough: up to 8 % longer. (Zen5 EPYC)
+  static constexpr int64_t kCaches = int64_t{12} << 20;
+
   // Its address stands for this class: how many gates, of which dtype, multiplied as what.
   inline static const char kWay = 0;
 
@@ -153,12 +157,20 @@ class GateProducts {
     }
   }
 
+  // The weights that are read after those of a gate, if they come from beyond the caches; null
+  // where there are none, or fewer.
+  const T* after(int64_t p, int u, int g) const {
+    if (weight_.count() * static_cast<int64_t>(sizeof(T)) < kCaches) return nullptr;
+    if (++g == kGates) g = 0, ++u;
+    if (u == split_.count(p)) u = 0, ++p;
+    return p < split_.panels && count(p, u) == n ? &weight_(row(p, u, g), 0) : nullptr;
+  }
   void multiply_as_it_lies(int64_t p, int u, int g, const A* const* rows, int64_t height,
                            A* sums) const {
     const int64_t column = (u * kGates + g) * n;
     if constexpr (!Of::kAreTiles && (std::is_same_v<A, T> || kPairs)) {
       dots<Of>(rows, height, &weight_(row(p, u, g), 0), weight_.stride(0), count(p, u), depth_,
-               sums + column, width(p));
+               sums + column, width(p), after(p, u, g));
     }
     for (int64_t r = 0; r < height; ++r) {
       A* sum = sums + r * width(p) + column;
