@@ -8,7 +8,7 @@
 
 namespace nativeops {
 
-// Has a number come to the first cache, which may be beyond an array's end.
+// Asks for a number that is read soon; its address may be beyond the array.
 template <class T>
 NATIVEOPS_INLINE void prefetch([[maybe_unused]] const T* number) {
 #if !defined(__CUDA_ARCH__)
