@@ -15,7 +15,9 @@
 #include <vector>
 
 using nativeops::core::allocate;
+using nativeops::core::allocate_workspace;
 using nativeops::core::release;
+using nativeops::core::release_workspace;
 
 namespace {
 
@@ -60,6 +62,31 @@ void what_is_kept_is_bounded() {
   expect(mallinfo2().hblkhd <= 2200 * kMega, "no more than 2 GB is kept");
 }
 
+void workspaces_are_lent_again() {
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{4097}, kMega}) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 40; ++i) {  // more than a thread keeps
+      blocks.push_back(allocate_workspace(bytes));
+      expect(reinterpret_cast<uintptr_t>(blocks.back()) % 64 == 0, "workspaces are aligned");
+      std::memset(blocks.back(), i, bytes);
+    }
+    for (int i = 0; i < 40; ++i) {
+      expect(static_cast<char*>(blocks[i])[bytes - 1] == i, "no two workspaces are the same");
+    }
+    for (void* block : blocks) release_workspace(block, bytes);
+  }
+  void* one = allocate_workspace(100);
+  release_workspace(one, 100);
+  void* again = allocate_workspace(4000);
+  expect(again == one, "a thread gets a small workspace again");
+  std::thread([&] {  // and the other one keeps what it was given
+    release_workspace(again, 4000);
+    expect(allocate_workspace(1) == again, "wherever it was given back");
+    release_workspace(again, 1);
+  })
+      .join();
+}
+
 void too_much_is_null() { expect(allocate(SIZE_MAX - 10) == nullptr, "too much is null"); }
 
 void lend_and_write(int rounds) {
@@ -102,6 +129,7 @@ void a_child_is_not_locked_out() {
 int main(int argc, char**) {
   blocks_are_lent_again();
   every_block_is_aligned();
+  workspaces_are_lent_again();
   too_much_is_null();
   many_threads_at_once();
   if (argc > 1) {  // not under ThreadSanitizer, which has its own allocator, and follows no fork

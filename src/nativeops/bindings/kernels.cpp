@@ -81,9 +81,11 @@ void choose_all() {
 }  // namespace
 
 NativeopsMemory lend(const NativeopsCall*, size_t bytes) {
-  return {allocate(bytes), nullptr, bytes};
+  return {allocate_workspace(bytes), nullptr, bytes};
 }
-void take_back(const NativeopsCall*, NativeopsMemory memory) { release(memory.data); }
+void take_back(const NativeopsCall*, NativeopsMemory memory) {
+  release_workspace(memory.data, memory.bytes);
+}
 
 const NativeopsServices* services() {
   static const NativeopsServices table = {sizeof(NativeopsServices), cpu::parallel,

@@ -89,6 +89,32 @@ class Cache {
   size_t kept_ = 0;
 };
 
+// Small blocks that this thread gave back. glibc cuts an aligned block out of a larger one and puts
+// both together again: 0.2 of 7.5 us for the five workspaces of a small recurrent step.
+class SmallBlocks {
+ public:
+  static constexpr size_t kSize = 4096;
+  static bool are(size_t bytes) { return kLeast == kWorthKeeping && bytes <= kSize; }
+
+  ~SmallBlocks() {
+    room_ = 0;  // what is given back later, by what is destroyed later, is not kept
+    while (count_ > 0) std::free(block_[--count_]);
+  }
+  void* take() { return count_ > 0 ? block_[--count_] : std::aligned_alloc(64, kSize); }
+  void give_back(void* memory) {
+    if (count_ < room_)
+      block_[count_++] = memory;
+    else
+      std::free(memory);
+  }
+
+ private:
+  static constexpr int kMost = 16;
+  void* block_[kMost];
+  int count_ = 0, room_ = kMost;
+};
+thread_local SmallBlocks small_blocks;
+
 // Never destroyed: threads may give back while the process ends. A forked child must not find it
 // locked by a thread that only its parent has.
 Cache& cache() {
@@ -120,6 +146,13 @@ void* allocate(size_t bytes) {
 void release(void* memory) {
   const bool perhaps_kept = reinterpret_cast<uintptr_t>(memory) % kPage == 0;
   if (!perhaps_kept || !cache().give_back(memory)) std::free(memory);
+}
+
+void* allocate_workspace(size_t bytes) {
+  return SmallBlocks::are(bytes) ? small_blocks.take() : allocate(bytes);
+}
+void release_workspace(void* memory, size_t bytes) {
+  SmallBlocks::are(bytes) ? small_blocks.give_back(memory) : release(memory);
 }
 
 void drop_kept() { cache().drop_all(); }

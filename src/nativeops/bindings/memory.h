@@ -17,6 +17,9 @@ constexpr size_t kLarge = size_t{4} << 20;
 // Aligned to 64 bytes; null when there is none.
 void* allocate(size_t bytes);
 void release(void* memory);
+// The same for a workspace, whose size is known when it is given back.
+void* allocate_workspace(size_t bytes);
+void release_workspace(void* memory, size_t bytes);
 // Gives all that is kept back to the system.
 void drop_kept();
 
