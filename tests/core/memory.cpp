@@ -87,6 +87,26 @@ void workspaces_are_lent_again() {
       .join();
 }
 
+struct GivesBackLate {
+  void* memory = nullptr;
+  ~GivesBackLate() { release_workspace(memory, 100); }
+};
+void a_thread_that_ends_keeps_nothing() {
+  const auto run = [] {
+    std::thread([] {
+      thread_local GivesBackLate late;
+      late.memory = allocate_workspace(100);
+      void* blocks[10];
+      for (void*& block : blocks) block = allocate_workspace(100);
+      for (void* block : blocks) release_workspace(block, 100);
+    }).join();
+  };
+  run();
+  const size_t before = mallinfo2().uordblks;
+  for (int i = 0; i < 100; ++i) run();
+  expect(mallinfo2().uordblks < before + 40 * 4096, "workspaces of a thread end with it");
+}
+
 void too_much_is_null() { expect(allocate(SIZE_MAX - 10) == nullptr, "too much is null"); }
 
 void lend_and_write(int rounds) {
@@ -127,12 +147,14 @@ void a_child_is_not_locked_out() {
 }  // namespace
 
 int main(int argc, char**) {
+  mallopt(M_ARENA_MAX, 1);  // so that mallinfo2 tells of all threads
   blocks_are_lent_again();
   every_block_is_aligned();
   workspaces_are_lent_again();
   too_much_is_null();
   many_threads_at_once();
   if (argc > 1) {  // not under ThreadSanitizer, which has its own allocator, and follows no fork
+    a_thread_that_ends_keeps_nothing();
     what_is_kept_is_bounded();
     a_child_is_not_locked_out();
   }

@@ -94,10 +94,11 @@ void check_dots(int64_t height, int64_t count, int64_t depth, bool fetches) {
   const int64_t row_stride = depth + 2, weight_stride = depth + 1, stride = count + 3;
   const auto memory = whole_numbers<A>((height + 1) * row_stride, 1);
   const auto weight = whole_numbers<A>(count * weight_stride, 2);
+  const auto elsewhere = whole_numbers<A>(count * weight_stride, 3);
   const auto rows = rows_of(memory, height, row_stride);
   std::vector<A> sums(height * stride + kMargin, A(kSentinel));
   dots<Numbers>(rows.data(), height, weight.data(), weight_stride, count, depth, sums.data(),
-                stride, fetches ? weight.data() : nullptr);
+                stride, fetches ? elsewhere.data() : nullptr);
   for (int64_t i = 0; i < static_cast<int64_t>(sums.size()); ++i) {
     const int64_t r = i / stride, j = i % stride;
     A want = A(kSentinel);

@@ -89,31 +89,42 @@ class Cache {
   size_t kept_ = 0;
 };
 
-// Small blocks that this thread gave back. glibc cuts an aligned block out of a larger one and puts
+// Small blocks that a thread gave back. glibc cuts an aligned block out of a larger one and puts
 // both together again: 0.2 of 7.5 us for the five workspaces of a small recurrent step.
-class SmallBlocks {
- public:
-  static constexpr size_t kSize = 4096;
-  static bool are(size_t bytes) { return kLeast == kWorthKeeping && bytes <= kSize; }
+constexpr size_t kSmall = 4096;
+constexpr bool is_small(size_t bytes) { return kLeast == kWorthKeeping && bytes <= kSmall; }
 
-  ~SmallBlocks() {
-    room_ = 0;  // what is given back later, by what is destroyed later, is not kept
-    while (count_ > 0) std::free(block_[--count_]);
-  }
-  void* take() { return count_ > 0 ? block_[--count_] : std::aligned_alloc(64, kSize); }
-  void give_back(void* memory) {
-    if (count_ < room_)
-      block_[count_++] = memory;
-    else
-      std::free(memory);
-  }
-
- private:
+// Without a destructor, so that it is there as long as its thread: what other objects of the thread
+// give back while they are destroyed must find it.
+struct SmallBlocks {
   static constexpr int kMost = 16;
-  void* block_[kMost];
-  int count_ = 0, room_ = kMost;
+  void* block[kMost];
+  int count, room;
+  bool ended;
 };
-thread_local SmallBlocks small_blocks;
+thread_local SmallBlocks small;
+
+// Frees them when the thread ends. From then on none is kept.
+struct SmallBlocksEnd {
+  SmallBlocksEnd() { small.room = SmallBlocks::kMost; }
+  ~SmallBlocksEnd() {
+    small.room = 0, small.ended = true;
+    while (small.count > 0) std::free(small.block[--small.count]);
+  }
+  void exists() {}
+};
+thread_local SmallBlocksEnd at_end;
+
+void* take_small() {
+  return small.count > 0 ? small.block[--small.count] : std::aligned_alloc(64, kSmall);
+}
+void give_back_small(void* memory) {
+  if (small.room == 0 && !small.ended) at_end.exists();  // as it does from its first use on
+  if (small.count < small.room)
+    small.block[small.count++] = memory;
+  else
+    std::free(memory);
+}
 
 // Never destroyed: threads may give back while the process ends. A forked child must not find it
 // locked by a thread that only its parent has.
@@ -148,11 +159,9 @@ void release(void* memory) {
   if (!perhaps_kept || !cache().give_back(memory)) std::free(memory);
 }
 
-void* allocate_workspace(size_t bytes) {
-  return SmallBlocks::are(bytes) ? small_blocks.take() : allocate(bytes);
-}
+void* allocate_workspace(size_t bytes) { return is_small(bytes) ? take_small() : allocate(bytes); }
 void release_workspace(void* memory, size_t bytes) {
-  SmallBlocks::are(bytes) ? small_blocks.give_back(memory) : release(memory);
+  is_small(bytes) ? give_back_small(memory) : release(memory);
 }
 
 void drop_kept() { cache().drop_all(); }

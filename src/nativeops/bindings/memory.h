@@ -20,7 +20,7 @@ void release(void* memory);
 // The same for a workspace, whose size is known when it is given back.
 void* allocate_workspace(size_t bytes);
 void release_workspace(void* memory, size_t bytes);
-// Gives all that is kept back to the system.
+// Gives all that is kept back to the system, but for small workspaces.
 void drop_kept();
 
 // Whether a framework's allocator is asked for a workspace on the CPU. It gives large blocks back

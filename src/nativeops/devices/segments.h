@@ -80,17 +80,16 @@ struct Segments {
     team.sync();
   }
 
-  // What segments are multiplied with: of 1 to `count` frames, which begin in frame `begin`, or
-  // each one earlier than the shorter one. There are no others. Those of the next step, `later`
-  // frames from there, lie where a CPU does not see them coming.
-  KERNEL void emit(Team team, int64_t b, int64_t count, int64_t begin, bool earlier,
-                   int64_t later) const {
+  // What segments are multiplied with: those of 1 to `count` frames, all of which begin in frame
+  // `begin`, or end together, so that a longer one begins `earlier`. Longer ones count for nothing.
+  // In memory each lies elsewhere, so those of the next step are asked for.
+  KERNEL void emit(Team team, int64_t b, int64_t count, int64_t begin, bool earlier) const {
     const int64_t own = graph.base * room, all = graph.slots() * room;
     const int32_t* const classes = graph.list(kClasses);
     const Row<A> to{emitted.m + own, emitted.k + own};
     A* const bad = seen + own;
     const In<T, 4> scores = this->scores;
-    const int64_t room = this->room, next = later * scores.stride(1);
+    const int64_t room = this->room, next = earlier ? scores.stride(1) : -scores.stride(1);
     const int64_t stride = scores.stride(0) - (earlier ? scores.stride(1) : 0);
     team.each(0, graph.slots(), [=](int64_t s) {
       const T* score = scores.data + begin * scores.stride(1) + b * scores.stride(2) +
@@ -120,7 +119,7 @@ struct Segments {
 
   // What the states have come to after t frames.
   KERNEL void forward(Team team, int64_t t, int64_t b) const {
-    emit(team, b, min2(t, most()), t - 1, true, 1);
+    emit(team, b, min2(t, most()), t - 1, true);
     const Row<A> through = graph.row(kGamma), weight = graph.row(kInWeight);
     const int32_t *const begin = graph.list(kInBegin), *const from = graph.list(kInFrom);
     const int32_t *const slot = graph.list(kInSlot), *const edge = graph.list(kInEdge);

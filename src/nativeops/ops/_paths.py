@@ -34,14 +34,19 @@ def select(
     return own, edges[:3, own].T, int(start_end[0, b]), finals
 
 
+def numbered(arcs: Any, start: int, finals: Any) -> tuple[dict[int, int], Any, Any]:
+    """The states of one sequence numbered anew, and those before and after each of its edges."""
+    states = {state: i for i, state in enumerate({start, *arcs[:, :2].ravel().tolist(), *finals})}
+    ends = (np.array([states[int(s)] for s in column], int) for column in arcs[:, :2].T)
+    return states, *ends  # type: ignore[return-value]
+
+
 def posteriors(
     scores: Any, b: int, edges: Any, weights: Any, start_end: Any, ends: Any, end_weights: Any
 ) -> tuple[Any, Any, Any]:
     """-log posteriors of classes, -log of the sum of all paths, and how often edges are taken."""
     own, arcs, start, finals = select(b, edges, weights, start_end, ends, end_weights)
-    states = {state: i for i, state in enumerate({start, *arcs[:, :2].ravel().tolist(), *finals})}
-    before = np.array([states[int(s)] for s in arcs[:, 0]], int)
-    after = np.array([states[int(s)] for s in arcs[:, 1]], int)
+    states, before, after = numbered(arcs, start, finals)
     # Wider than the kernels' own sums, so that a difference is theirs.
     logs = -(scores[:, arcs[:, 2]] + weights[own]).astype(np.longdouble)
     alpha = np.full((len(scores) + 1, len(states)), -np.inf, logs.dtype)

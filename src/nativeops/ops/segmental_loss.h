@@ -114,19 +114,20 @@ struct SegmentalGrad {
                         Scaled<A> all) const {
     const Graph<A> g = walk.graph;
     const int64_t step = frames - t, count = min2(step, walk.most());
-    walk.emit(team, b, count, t, false, -1);
+    walk.emit(team, b, count, t, false);
     const Row<A> weight = g.row(kOutWeight), through = g.row(kGamma);
     const int32_t *const begin = g.list(kOutBegin), *const to = g.list(kOutTo);
     const int32_t *const slot = g.list(kOutSlot), *const place = g.list(kOutPlace);
     const int32_t* const classes = g.list(kClasses);
     const int64_t alpha = t * g.width + g.base, now = walk.place(step);
-    const Scaled<A> inverse = normalised<A>({A(1) / all.m, -all.k});
+    const Scaled<A> inverse{A(1) / all.m, -all.k};
     const SegmentalGrad self = *this;
     team.each(0, g.states(), [=](int64_t s) {
       const Scaled<A> arrived = self.history[alpha + s];
       for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
         const Row<A> behind = walk.since(to[i], now + 1);
-        const Scaled<A> first = normalised(arrived * weight[i] * inverse);
+        Scaled<A> first = arrived * weight[i] * inverse;
+        first.k = max2(first.k, Scale<A>::none);
         through.set(i, self.share(walk, place[i], slot[i], first, behind) * weight[i]);
       }
       walk.reach(s, now,
@@ -168,7 +169,7 @@ struct SegmentalGrad {
       walk.start(team, [=](int64_t s) { return end[s]; });
       for (int64_t t = frames - 1; t >= 0; --t) step_back(team, walk, t, b, frames, all);
     }
-    write_weights(team, walk, b);
+    if (any || sick) write_weights(team, walk, b);
   }
 };
 
@@ -189,7 +190,7 @@ void segmental_loss_grad(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<
   if (d_end_weights) {
     for_each(dev, d_end_weights, [=] KERNEL(int64_t i) { d_end_weights(i) = T(A(0)); });
   }
-  if (d_length_costs && batch == 0) {
+  if (d_length_costs) {
     for_each(dev, d_length_costs,
              [=] KERNEL(int64_t k, int64_t i) { d_length_costs(k, i) = T(A(0)); });
   }
@@ -208,20 +209,26 @@ void segmental_loss_grad(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<
     grad.run(team, own, b, length_of(lengths, b, steps));
   });
   if (!d_length_costs) return;
-  for_each(dev, d_length_costs, [=] KERNEL(int64_t k, int64_t i) {
-    A sum = 0;
-    for (int64_t b = 0; b < batch; ++b) {
-      Segments<T> own = walk;
-      own.graph = graph_of(walk.graph, begin, b);
-      const int32_t* const edge = own.graph.list(kPlaceEdge);
-      A mine = 0;
-      for (int64_t p = 0; p < own.arcs(); ++p) {
-        if (own.model(edge[p]) == k) mine += grad.taken[(own.graph.base + p) * own.room + i];
-      }
-      sum += mine * A(d_out(b));
-    }
-    d_length_costs(k, i) = T(sum);
-  });
+  // A length is one thread's, which adds all arcs in their order: no sum depends on the device.
+  const Workspace<A> sums = dev.template workspace<A>(d_length_costs.count());
+  const View<A, 2> to{sums.data(), {walk.models, walk.most()}, {walk.most(), 1}};
+  for_each(
+      dev, View<A, 1>{sums.data(), {walk.most()}, {1}},
+      [=] KERNEL(int64_t i) {
+        for (int64_t k = 0; k < walk.models; ++k) to(k, i) = 0;
+        for (int64_t b = 0; b < batch; ++b) {
+          Segments<T> own = walk;
+          own.graph = graph_of(walk.graph, begin, b);
+          const int32_t* const edge = own.graph.list(kPlaceEdge);
+          for (int64_t p = 0; p < own.arcs(); ++p) {
+            const A taken = grad.taken[(own.graph.base + p) * own.room + i];
+            const int64_t k = own.model(edge[p]);
+            if (taken != 0 && k < own.models) to(k, i) += taken * A(d_out(b));
+          }
+        }
+        for (int64_t k = 0; k < walk.models; ++k) d_length_costs(k, i) = T(to(k, i));
+      },
+      walk.models + automata.size());
 }
 
 }  // namespace nativeops

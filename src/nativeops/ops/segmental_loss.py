@@ -44,12 +44,13 @@ def segmental_loss(
         end_weights: The cost of ending in each of them; 0 if left away.
         zero_infinity: Where there is no path the loss is 0, instead of +∞.
 
-    NaN: or -∞ as a cost, +∞ as a score, makes the loss of its sequence NaN, where an edge could
-        take it.
+    NaN: or -∞ as the cost of an edge, of an end or of a length that one of its edges may have, or
+        +∞ as the score of a class that its automaton has, makes the loss of a sequence NaN. Only
+        segments within its frames count.
     Gradient: for ``scores``, ``weights``, ``length_costs`` and ``end_weights``; 0 where there is no
         path. It keeps the arguments only, and goes through all frames again. That of ``scores`` is
         minus the posterior of each segment.
-    Cost: O(l·t·e) time; (50 + 7·l)·(e + 3·b) numbers of memory, l rounded up to 16.
+    Cost: O(l·t·e) time; (50 + 7·l)·(e + 3·b) + 2·k·l numbers of memory, l rounded up to 16.
     Same as: with ``l = 1``, `fsa_loss` with ``normalized=True``.
     Source: Sarawagi & Cohen 2004, Semi-Markov conditional random fields, section 3; Zweig & Nguyen
         2009, A segmental CRF approach to large vocabulary continuous speech recognition. RETURNN
@@ -75,9 +76,7 @@ def _sums(scores: Any, b: int, automata: Any, length_costs: Any, length_models: 
     """-log of the sum of all paths, posteriors of segments, and of edges by length."""
     own, arcs, start, finals = _paths.select(b, *automata)
     (most, frames, _), count = scores.shape, len(automata[1])
-    states = {state: i for i, state in enumerate({start, *arcs[:, :2].ravel().tolist(), *finals})}
-    before = np.array([states[int(s)] for s in arcs[:, 0]], int)
-    after = np.array([states[int(s)] for s in arcs[:, 1]], int)
+    states, before, after = _paths.numbered(arcs, start, finals)
     costs: Any = np.zeros((most, len(own)))
     if length_costs is not None:
         model = np.zeros(count, int) if length_models is None else length_models
@@ -147,7 +146,8 @@ def segmental_loss_grad(
         None. Beyond the end, and where there is no path, they are 0.
     NaN: as in `segmental_loss`.
     Gradient: none.
-    Cost: O(l·t·e) time; (50 + 10·l + 2·t)·(e + 3·b) numbers of memory, l rounded up to 16.
+    Cost: O(l·(t·(e + b·c) + k)) time; (50 + 10·l + 2·t)·(e + 3·b) + 3·k·l numbers of memory, l
+        rounded up to 16.
     Same as: with ``l = 1``, the gradient of `fsa_loss` with ``normalized=True``.
     Source: as that of `segmental_loss`.
 

@@ -29,8 +29,7 @@ def batch(
 
 def in_order(labels: NdArray) -> dict[str, NdArray]:
     """The automata that take the labels of each row one after another."""
-    chains = [[(i, i + 1, int(label)) for i, label in enumerate(row)] for row in labels]
-    return automata.from_arcs(chains).arguments()
+    return automata.hmm(labels.tolist(), loop=None, forward=1.0).arguments()
 
 
 def losses(scores: NdArray, labels: NdArray) -> list[Known]:

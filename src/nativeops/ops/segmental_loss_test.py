@@ -21,8 +21,7 @@ each_level = pytest.mark.parametrize("level", levels())
 
 def in_order(labels: Any) -> dict[str, Any]:
     """Automata that take the labels of a row one after another, a segment each."""
-    chains = [[(i, i + 1, int(c)) for i, c in enumerate(row)] for row in labels]
-    return automata.from_arcs(chains).arguments()
+    return automata.hmm(np.asarray(labels).tolist(), loop=None, forward=1.0).arguments()
 
 
 def in_double(arrays: dict[str, Any]) -> dict[str, Any]:
@@ -241,6 +240,43 @@ def test_scores_of_minus_infinity_are_segments_that_are_not(level: str) -> None:
     assert np.array_equal(grads.d_scores, np.where(scores > -np.inf, -1.0, 0.0))
 
 
+@each_level
+@pytest.mark.parametrize("steps", [180, 365])
+def test_a_large_loss_has_the_gradients_of_a_small_one(level: str, steps: int) -> None:
+    scores = np.full((2, steps, 1, 1), -1e6, "float32")
+    scores[1] = -2e6
+    given = np.zeros((4, 1), "int32"), np.zeros(1, "float32"), np.zeros((2, 1), "int32")
+    with selected(level):
+        loss = segmental_loss(scores, *given)
+        grads = segmental_loss_grad(scores, *given, np.ones(1, "float32"))
+    exact = segmental_loss_grad.reference(scores.astype("float64"), *given, np.ones(1))
+    np.testing.assert_allclose(loss, 1e6 * steps, rtol=1e-5)
+    np.testing.assert_allclose(grads.d_scores, exact.d_scores, atol=1e-4)
+    np.testing.assert_allclose(grads.d_weights, exact.d_weights, rtol=1e-4)
+
+
+@each_level
+@pytest.mark.parametrize("arriving", [np.nan, np.inf])
+def test_what_arrives_at_a_sequence_without_a_path_goes_nowhere(level: str, arriving) -> None:
+    given = {
+        "edges": np.array([[0, 1], [1, 2], [0, 0], [0, 1]], "int32"),
+        "weights": np.zeros(2),
+        "start_end_states": np.array([[0, 1], [1, 2]], "int32"),
+        "lengths": np.array([3, 1], "int32"),
+        "length_costs": np.zeros((2, 1)),
+        "length_models": np.array([0, 1], "int32"),
+    }
+    scores, d_out = np.zeros((1, 3, 2, 1)), np.array([arriving, 1.0])
+    with selected(level):
+        found = segmental_loss_grad(scores, **given, d_out=d_out)
+        both = segmental_loss_grad(scores, **{**given, "lengths": None}, d_out=d_out)
+    for ours, expected in zip(
+        found, segmental_loss_grad.reference(scores, **given, d_out=d_out), strict=True
+    ):
+        np.testing.assert_array_equal(ours, expected)
+    assert not np.nan_to_num(both.d_length_costs, nan=1).any()
+
+
 @pytest.mark.parametrize(
     ("most", "t", "b", "c", "s"),
     [(0, 3, 2, 2, 0), (2, 0, 2, 2, 0), (2, 3, 0, 2, 1), (2, 0, 1, 0, 0)],
@@ -256,11 +292,13 @@ def test_empty_axes(most: int, t: int, b: int, c: int, s: int) -> None:
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     scores = RANDOM.standard_normal((9, 60, 7, 6)).astype("float32")
     given = in_order(RANDOM.integers(0, 6, (7, 12)))
+    given["length_costs"] = RANDOM.exponential(1.0, (3, 9)).astype("float32")
+    given["length_models"] = RANDOM.integers(0, 3, 7 * 12).astype("int32")
     results = []
     for n in (1, 2, 3):
         with num_threads(n):
             grads = segmental_loss_grad(scores, **given, d_out=np.ones(7, "float32"))
-            results.append([segmental_loss(scores, **given), grads.d_scores, grads.d_weights])
+            results.append([segmental_loss(scores, **given), *grads])
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
 
