@@ -103,7 +103,7 @@ NATIVEOPS_INLINE Scaled<A> scaled_sum(int64_t low, int64_t high, F term) {
 constexpr int kTermsAtOnce = 16;
 template <class A, class F>
 NATIVEOPS_INLINE Scaled<A> scaled_sum_of_many(int64_t n, F term) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
   return scaled_sum<A>(0, n, term);
 #else
   Exponent<A> top[kTermsAtOnce];
