@@ -212,10 +212,13 @@ class SegmentsMemory {
   const Workspace<A> seen_;
 };
 
-// Of edges that exist.
+// Models of length: those of edges that exist.
 template <class T>
-void check_models([[maybe_unused]] const Automata<T>& a, [[maybe_unused]] In<T, 2> length_costs,
-                  [[maybe_unused]] In<int32_t, 1> length_models) {
+void check_segments(const Automata<T>& a, const In<T, 4>& scores, const In<int32_t, 1>& lengths,
+                    [[maybe_unused]] const In<T, 2>& length_costs,
+                    [[maybe_unused]] const In<int32_t, 1>& length_models) {
+  check_range("lengths", lengths, 0, scores.size(1), "the frames of `scores`");
+  check_automata(a, "scores");
 #if !defined(__CUDACC__)
   if (!length_costs || a.batch() == 0) return;
   const int64_t last = length_costs.size(0) - 1;
