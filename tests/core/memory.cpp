@@ -79,12 +79,12 @@ void workspaces_are_lent_again() {
   release_workspace(one, 100);
   void* again = allocate_workspace(4000);
   expect(again == one, "a thread gets a small workspace again");
-  std::thread([&] {  // and the other one keeps what it was given
+  std::thread other([&] {  // which keeps what it was given
     release_workspace(again, 4000);
     expect(allocate_workspace(1) == again, "wherever it was given back");
     release_workspace(again, 1);
-  })
-      .join();
+  });
+  other.join();
 }
 
 struct GivesBackLate {

@@ -16,10 +16,11 @@ namespace {
 
 constexpr size_t kPage = 4096, kHuge = size_t{2} << 20;
 #ifdef __SANITIZE_ADDRESS__
-constexpr size_t kLeast = SIZE_MAX;  // it would not notice who uses memory given back
+constexpr bool kKeeps = false;  // it would not notice who uses memory given back
 #else
-constexpr size_t kLeast = kWorthKeeping;
+constexpr bool kKeeps = true;
 #endif
+constexpr size_t kLeast = kKeeps ? kWorthKeeping : SIZE_MAX;
 constexpr size_t kReady = size_t{64} << 20, kKept = size_t{2} << 30;
 constexpr size_t kBlocks = 256;  // each call looks through all of them
 
@@ -92,7 +93,7 @@ class Cache {
 // Small blocks that a thread gave back. glibc cuts an aligned block out of a larger one and puts
 // both together again: 0.2 of 7.5 us for the five workspaces of a small recurrent step.
 constexpr size_t kSmall = 4096;
-constexpr bool is_small(size_t bytes) { return kLeast == kWorthKeeping && bytes <= kSmall; }
+constexpr bool is_small(size_t bytes) { return kKeeps && bytes <= kSmall; }
 
 // Without a destructor, so that it is there as long as its thread: what other objects of the thread
 // give back while they are destroyed must find it.

@@ -42,6 +42,12 @@ struct Segments {
   Row<A> ring;  // of each state: what was reached last, twice, so that it is never broken
   A* seen;      // whether some score was no cost
 
+  // That of sequence b, where this one's graph is that of all.
+  HOST_DEVICE Segments of(const int64_t* begin, int64_t b) const {
+    Segments own = *this;
+    own.graph = graph_of(graph, begin, b);
+    return own;
+  }
   HOST_DEVICE int64_t most() const { return scores.size(0); }
   HOST_DEVICE int64_t ring_size() const { return room + 1; }
   HOST_DEVICE int64_t arcs() const { return graph.list(kSlotBegin)[graph.slots()]; }

@@ -22,8 +22,7 @@ void segmental_loss(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<T, 1>
   const Segments<T> walk = memory.walk();
   const int64_t* const begin = memory.index.begin();
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
-    Segments<T> own = walk;
-    own.graph = graph_of(walk.graph, begin, b);
+    const Segments<T> own = walk.of(begin, b);
     const int64_t frames = length_of(lengths, b, steps);
     const Scaled<A> sum = own.total(team, b, frames, [](int64_t) {});
     const bool sick = own.sick(team, frames), none = !sick && sum.m == 0;
@@ -62,9 +61,7 @@ void segmental_loss_grad(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<
   const Segments<T> walk = memory.walk();
   const int64_t* const begin = memory.index.begin();
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
-    Segments<T> own = walk;
-    own.graph = graph_of(walk.graph, begin, b);
-    grad.run(team, own, b, length_of(lengths, b, steps));
+    grad.run(team, walk.of(begin, b), b, length_of(lengths, b, steps));
   });
   if (!d_length_costs) return;
   // A length is one thread's, which adds all arcs in their order: no sum depends on the device.
@@ -75,8 +72,7 @@ void segmental_loss_grad(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<
       [=] KERNEL(int64_t i) {
         for (int64_t k = 0; k < walk.models; ++k) to(k, i) = 0;
         for (int64_t b = 0; b < batch; ++b) {
-          Segments<T> own = walk;
-          own.graph = graph_of(walk.graph, begin, b);
+          const Segments<T> own = walk.of(begin, b);
           const int32_t* const edge = own.graph.list(kPlaceEdge);
           for (int64_t p = 0; p < own.arcs(); ++p) {
             const A taken = grad.taken[(own.graph.base + p) * own.room + i];
