@@ -26,50 +26,42 @@ void layer_norm(Device& dev, In<T, 2> x, In<T, 1> weight, In<T, 1> bias, Out<T, 
   using A = Accum<T>;
   for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t b) {
     const auto row = spread(team, at(x, b), A(eps));
-    team.each(0, x.size(1), [=](int64_t i) {
-      y(b, i) = T((A(x(b, i)) - row.mean) * row.scale * A(weight(i)) + A(bias(i)));
+    team.fill(at(y, b), [=](int64_t i) {
+      return (A(x(b, i)) - row.mean) * row.scale * A(weight(i)) + A(bias(i));
     });
   });
 }
 
 // With z = (x - mean) scale and d = d_y · weight:
 // d_x[i] = scale (d[i] - (Σ_k d[k]) / n - z[i] (Σ_k d[k] z[k]) / n)
-// d_weight[i] = Σ_b d_y[b,i] z[b,i] and d_bias[i] = Σ_b d_y[b,i]: in parts of 32 rows, one after
+// d_weight[i] = Σ_b d_y[b,i] z[b,i] and d_bias[i] = Σ_b d_y[b,i]: in parts of some rows, one after
 // another by a team, that are added in order in the end.
 template <class T>
 void layer_norm_grad(Device& dev, In<T, 2> x, In<T, 1> weight, In<T, 2> d_y, Out<T, 2> d_x,
                      Out<T, 1> d_weight, Out<T, 1> d_bias, double eps) {
   using A = Accum<T>;
-  constexpr int64_t kRows = 32;
-  const int64_t rows = x.size(0), n = x.size(1), parts = 1 + rows / kRows;
+  const int64_t rows = x.size(0), n = x.size(1), parts = 1 + rows / kPartRows;
   auto memory = dev.workspace<A>(2 * parts * n);
   const View<A, 3> sums = dense(memory.data(), 2, parts, n);
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {
     team.each(0, n, [=](int64_t i) { sums(0, part, i) = sums(1, part, i) = 0; });
-    for (int64_t b = part * kRows; b < min2(rows, (part + 1) * kRows); ++b) {
+    for (int64_t b = part * kPartRows; b < min2(rows, (part + 1) * kPartRows); ++b) {
       const auto row = spread(team, at(x, b), A(eps));
       const auto z = [=](int64_t i) { return (A(x(b, i)) - row.mean) * row.scale; };
       const auto d = [=](int64_t i) { return A(d_y(b, i)) * A(weight(i)); };
       const A mean = team.sum(0, n, d) / A(n);
       const A slope = team.sum(0, n, [=](int64_t i) { return d(i) * z(i); }) / A(n);
       team.each(0, n, [=](int64_t i) {
-        d_x(b, i) = T(row.scale * (d(i) - mean - z(i) * slope));
-        sums(0, part, i) += A(d_y(b, i)) * z(i);
-        sums(1, part, i) += A(d_y(b, i));
+        const A z_i = z(i), d_i = A(d_y(b, i));
+        const A to_weight = sums(0, part, i) + d_i * z_i, to_bias = sums(1, part, i) + d_i;
+        d_x(b, i) = T(row.scale * (d(i) - mean - z_i * slope));
+        sums(0, part, i) = to_weight;
+        sums(1, part, i) = to_bias;
       });
     }
   });
-  for_each_item(dev, (n + 255) / 256, [=] KERNEL(Team team, int64_t strip) {
-    const int64_t first = strip * 256, last = min2(n, first + 256);
-    for (int64_t part = 1; part < parts; ++part) {
-      team.each(first, last, [=](int64_t i) {
-        sums(0, 0, i) += sums(0, part, i);
-        sums(1, 0, i) += sums(1, part, i);
-      });
-    }
-    team.each(first, last, [=](int64_t i) { d_weight(i) = T(sums(0, 0, i)); });
-    team.each(first, last, [=](int64_t i) { d_bias(i) = T(sums(1, 0, i)); });
-  });
+  add_rows(dev, at(sums, 0), d_weight);
+  add_rows(dev, at(sums, 1), d_bias);
 }
 
 }  // namespace nativeops

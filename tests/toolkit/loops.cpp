@@ -62,6 +62,75 @@ CASE(for_each_maps_views_of_any_strides) {
   });
 }
 
+// Rows of all lengths, since these decide how a block's threads lie beside a row.
+CASE(rows_of_any_length_are_visited_and_filled) {
+  on_each_device([](Device& dev) {
+    for (int64_t n : {0, 1, 2, 3, 5, 8, 9, 19, 31, 33, 63, 80, 100, 129, 513, 1030}) {
+      std::vector<int> counts(3 * 11 * n), values(counts.size() + 1, -1);
+      View<int, 3> count = dense(counts.data(), 3, 11, n), value = dense(values.data(), 3, 11, n);
+      for_each(dev, count, [=] KERNEL(int64_t i, int64_t j, int64_t k) { count(i, j, k) += 1; });
+      const auto number = [=] KERNEL(int64_t i, int64_t j, int64_t k) {
+        return static_cast<int64_t>(1000 * (100 * i + j) + count(i, j, k));
+      };
+      fill(dev, value, number);
+      for (int each : counts) EXPECT(each == 1);
+      for (int64_t i = 0; i < 3 * 11 * n; ++i) {
+        EXPECT(values[i] == 1000 * (100 * (i / n / 11) + i / n % 11) + 1);
+      }
+      EXPECT(values.back() == -1);
+    }
+    for (int64_t n : {1, 70000}) {
+      std::vector<float> line(n);
+      View<float, 1> view = dense(line.data(), n);
+      fill(dev, view, [=] KERNEL(int64_t i) { return view(i) + static_cast<float>(i); });
+      for (int64_t i = 0; i < n; ++i) EXPECT(line[i] == static_cast<float>(i));
+    }
+  });
+}
+
+CASE(rows_are_summed_in_parts) {
+  on_each_device([](Device& dev) {
+    for (int64_t rows : {0, 1, 31, 32, 33, 100}) {
+      for (int64_t n : {0, 1, 7, 64, 65, 300}) {
+        std::vector<float> squares(rows * n, -1.0f), totals(n, -1.0f), again(n, -1.0f);
+        View<float, 2> square = dense(squares.data(), rows, n);
+        View<float, 1> total = dense(totals.data(), n), other = dense(again.data(), n);
+        sum_rows(dev, rows, total, [=] KERNEL(int64_t i, int64_t k) {
+          square(i, k) = static_cast<float>(i * i);
+          return static_cast<float>(i * i + k);
+        });
+        for (int64_t i = 0; i < rows * n; ++i) {
+          EXPECT(squares[i] == static_cast<float>(i / n * (i / n)));
+        }
+        const float all = static_cast<float>((rows - 1) * rows * (2 * rows - 1) / 6);
+        for (int64_t k = 0; k < n; ++k) EXPECT(totals[k] == all + static_cast<float>(rows * k));
+        if (rows > 0) add_rows(dev, square, other);
+        for (int64_t k = 0; rows > 0 && k < n; ++k) EXPECT(again[k] == all);
+      }
+    }
+  });
+}
+
+CASE(teams_fill_rows_and_sum_columns) {
+  on_each_device([](Device& dev) {
+    for (int64_t d : {1, 5, 64, 65, 600}) {
+      std::vector<double> rows(3 * d), sums(3 * d);
+      View<double, 2> row = dense(rows.data(), 3, d), sum = dense(sums.data(), 3, d);
+      for_each_item(dev, 3, [=] KERNEL(Team team, int64_t n) {
+        team.fill(at(row, n), [=](int64_t i) { return static_cast<int>(i + n); });
+        team.sums(at(sum, n), n, 9, [=](int64_t i, int64_t k) { return i * row(n, k); });
+      });
+      for (int64_t n = 0; n < 3; ++n) {
+        const int64_t all = n == 2 ? 35 : 36;
+        for (int64_t i = 0; i < d; ++i) {
+          EXPECT(row(n, i) == static_cast<double>(i + n));
+          EXPECT(sum(n, i) == static_cast<double>(all * (i + n)));
+        }
+      }
+    }
+  });
+}
+
 CASE(tiles_exchange_through_shared_memory) {
   on_each_device([](Device& dev) {
     for (int64_t n : {0, 1, 33, 50}) {
@@ -263,7 +332,8 @@ CASE(cuda_text_runs_as_it_is) {
       if (lane == 0) part[warp] = own;
       __syncthreads();
       if (threadIdx.x == 0) {
-        for (unsigned w = 0; w < (blockDim.x + warpSize - 1) / warpSize; ++w) atomicAdd(sum, part[w]);
+        for (unsigned w = 0; w < (blockDim.x + warpSize - 1) / warpSize; ++w)
+          atomicAdd(sum, part[w]);
       }
       __syncthreads();
       if (threadIdx.x == 0) part[0] = 0;

@@ -21,6 +21,9 @@ void maps(Device& dev, In<T, 3> x, Out<T, 3> out) {
     out(b, i, j) = T(sum + sign(v) + abs(v));
   });
   for_each(dev, all, [=] KERNEL(auto i, auto j, auto k, auto l) { all(i, j, k, l) = T(1); }, 9);
+  fill(dev, line, [=] KERNEL(int64_t i) { return exp(Accum<T>(line(i))); });
+  fill(dev, all, [=] KERNEL(auto i, auto j, auto k, auto l) { return all(i, j, k, l); }, 9);
+  sum_rows(dev, 2, line, [=] KERNEL(int64_t b, int64_t i) { return Accum<T>(x(0, b, i)); });
 }
 
 template <class T>
@@ -52,6 +55,9 @@ void teams(Device& dev, In<T, 3> x, Out<T, 3> out) {
                    team.min(0, 64, [&](int64_t i) { return row[i]; });
     const bool any = team.any(0, 64, [&](int64_t i) { return row[i] > 0; });
     team.each(0, 1, [&](int64_t i) { out(0, n, i) = T(any ? sum : span); });
+    team.fill(at(at(out, 1), n), [&](int64_t i) { return row[i]; });
+    team.sums(View<A, 1>{row, {64}, {1}}, 0, 9,
+              [&](int64_t i, int64_t k) { return A(x(0, i, k)); });
   });
   for_each_item<A>(dev, x.size(1), 20000, [=] KERNEL(Team team, int64_t n, View<A, 1> scratch) {
     team.each(0, 9, [&](int64_t i) { scratch(i) = x(0, n, i); });

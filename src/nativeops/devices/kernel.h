@@ -23,6 +23,7 @@
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu/for_each.h"
 #include "nativeops/devices/cpu/gemm.h"
+#include "nativeops/devices/cpu/sums.h"
 #include "nativeops/devices/cpu/team.h"
 #include "nativeops/devices/cpu/tile.h"
 #endif
@@ -31,6 +32,7 @@
 #include "nativeops/devices/blocks/contract.h"
 #include "nativeops/devices/blocks/for_each.h"
 #include "nativeops/devices/blocks/reduce.h"
+#include "nativeops/devices/blocks/sums.h"
 #include "nativeops/devices/blocks/team.h"
 #include "nativeops/devices/blocks/tile.h"
 #endif

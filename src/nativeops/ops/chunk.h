@@ -16,9 +16,19 @@ struct Cut {
         step(step),
         n(max2<int64_t>(time - size + step - 1, 0) / step + 1) {}
 
-  HOST_DEVICE int64_t sequence(int64_t column) const { return divide(column, n).whole; }
-  HOST_DEVICE int64_t frame(int64_t u, int64_t column) const {
-    return divide(column, n).rest * step + u;
+  // The columns of chunks, or of what is said of each of their frames, as those of each sequence:
+  // [size, b, n, d] and [size, b, n].
+  template <class T>
+  View<T, 4> by_sequence(View<T, 3> chunks) const {
+    const int64_t batch = chunks.size(1) / n, next = chunks.stride(1);
+    return {chunks.data,
+            {chunks.size(0), batch, n, chunks.size(2)},
+            {chunks.stride(0), n * next, next, chunks.stride(2)}};
+  }
+  template <class T>
+  View<T, 3> by_sequence(View<T, 2> held) const {
+    const int64_t next = held.stride(1);
+    return {held.data, {held.size(0), held.size(1) / n, n}, {held.stride(0), n * next, next}};
   }
 
   // The chunks that hold frame t: first(t) <= k < end(t).
@@ -52,12 +62,13 @@ void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3
   check_lengths(lengths, x.size(0));
   const Cut cut(x.size(0), chunk_size, chunk_step);
   const FrameMask<I> valid{mask, lengths};
-  for_each(dev, held, [=] KERNEL(int64_t u, int64_t c) {
-    const int64_t t = cut.frame(u, c);
-    held(u, c) = t < cut.time && valid(t, cut.sequence(c));
+  const View<bool, 3> here = cut.by_sequence(held);
+  fill(dev, here, [=] KERNEL(int64_t u, int64_t b, int64_t k) {
+    const int64_t t = cut.step * k + u;
+    return t < cut.time && valid(t, b);
   });
-  for_each(dev, chunks, [=] KERNEL(int64_t u, int64_t c, int64_t j) {
-    chunks(u, c, j) = held(u, c) ? x(cut.frame(u, c), cut.sequence(c), j) : T(0.0f);
+  fill(dev, cut.by_sequence(chunks), [=] KERNEL(int64_t u, int64_t b, int64_t k, int64_t j) {
+    return here(u, b, k) ? x(cut.step * k + u, b, j) : T(0.0f);
   });
 }
 
@@ -71,7 +82,8 @@ void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask, In
   const FrameMask<I> valid{mask, lengths};
   for_each(dev, d_x, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
     A sum = 0;
-    for (int64_t k = cut.first(t); valid(t, b) && k < cut.end(t); ++k) {
+    const int64_t end = valid(t, b) ? cut.end(t) : 0;
+    for (int64_t k = cut.first(t); k < end; ++k) {
       sum += A(d_chunks(t - cut.step * k, b * cut.n + k, j));
     }
     d_x(t, b, j) = T(sum);
@@ -81,12 +93,12 @@ void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask, In
 // How many chunks hold frame t of sequence b, and are not masked out there.
 template <class N>
 void count_chunks(Device& dev, Cut cut, In<bool, 2> chunk_mask, View<N, 2> count) {
-  for_each(dev, count, [=] KERNEL(int64_t t, int64_t b) {
+  fill(dev, count, [=] KERNEL(int64_t t, int64_t b) {
     N c = 0;
-    for (int64_t k = cut.first(t); k < cut.end(t); ++k) {
+    for (int64_t k = cut.first(t), end = cut.end(t); k < end; ++k) {
       c += !chunk_mask || chunk_mask(t - cut.step * k, b * cut.n + k);
     }
-    count(t, b) = c;
+    return c;
   });
 }
 
@@ -105,7 +117,7 @@ void unchunk(Device& dev, In<T, 3> chunks, In<bool, 2> chunk_mask, Out<T, 3> x, 
   });
   for_each(dev, x, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
     A sum = 0;
-    for (int64_t k = cut.first(t); k < cut.end(t); ++k) {
+    for (int64_t k = cut.first(t), end = cut.end(t); k < end; ++k) {
       const int64_t u = t - cut.step * k, c = b * cut.n + k;
       if (!chunk_mask || chunk_mask(u, c)) sum += A(chunks(u, c, j));
     }
@@ -122,10 +134,10 @@ void unchunk_grad(Device& dev, In<T, 3> chunks, In<T, 3> d_x, In<bool, 2> chunk_
   auto memory = dev.workspace<int64_t>(n_time * n_batch);
   const View<int64_t, 2> count = dense(memory.data(), n_time, n_batch);
   count_chunks(dev, cut, chunk_mask, count);
-  for_each(dev, d_chunks, [=] KERNEL(int64_t u, int64_t c, int64_t j) {
-    const int64_t t = cut.frame(u, c), b = cut.sequence(c);
-    const bool held = t < cut.time && (!chunk_mask || chunk_mask(u, c));
-    d_chunks(u, c, j) = held ? T(A(d_x(t, b, j)) / A(count(t, b))) : T(0.0f);
+  fill(dev, cut.by_sequence(d_chunks), [=] KERNEL(int64_t u, int64_t b, int64_t k, int64_t j) {
+    const int64_t t = cut.step * k + u;
+    const bool held = t < cut.time && (!chunk_mask || chunk_mask(u, b * cut.n + k));
+    return held ? A(d_x(t, b, j)) / A(count(t, b)) : A(0);
   });
 }
 

@@ -9,6 +9,10 @@
 
 namespace nativeops {
 
+// How many teams suit an op that itself splits one long loop among them: of one warp each, they
+// are few for a GPU.
+constexpr int64_t kManyTeams = 512;
+
 struct Team {
   KERNEL int rank() const { return static_cast<int>(threadIdx.x); }
   KERNEL int size() const { return static_cast<int>(blockDim.x); }
@@ -24,7 +28,27 @@ struct Team {
   // lo, an i is always the same thread's.
   template <class F>
   KERNEL void each(int64_t lo, int64_t hi, F f) const {
+    NATIVEOPS_ROLLED
     for (int64_t i = lo + rank(); i < hi; i += size()) f(i);
+  }
+
+  // row(i) = f(i) for every i, in any order: f must not read what is written here at another index.
+  // An i is the same thread's as in `each` from 0 on.
+  template <class T, class F>
+  KERNEL void fill(View<T, 1> row, F f) const {
+    in_batches(rank(), row.size(0), size(), f, [&](int64_t i, auto value) { row(i) = T(value); });
+  }
+
+  // to(k) = Σ_i f(i, k) for every k, over lo <= i < hi in order. A k is the same thread's as in
+  // `each` from 0 on.
+  template <class T, class F>
+  KERNEL void sums(View<T, 1> to, int64_t lo, int64_t hi, F f) const {
+    each(0, to.size(0), [&](int64_t k) {
+      T sum(0);
+      const auto term = [&](int64_t i) { return f(i, k); };
+      in_batches(lo, hi, 1, term, [&](int64_t, auto value) { sum += static_cast<T>(value); });
+      to(k) = sum;
+    });
   }
 
   // The reductions of f(i) over lo <= i < hi, known to all threads of the team. All of them must
@@ -51,9 +75,15 @@ struct Team {
   template <class V, class F, class Fold>
   KERNEL V reduce(int64_t lo, int64_t hi, V init, F f, Fold fold) const {
     V value = init;
-    nativeops::sync();  // f may read what other threads wrote
-    for (int64_t i = lo + rank(); i < hi; i += size()) value = fold(value, static_cast<V>(f(i)));
-    return block_reduce(value, fold);
+    nativeops::sync();  // f may read what other threads wrote; and all have read the last parts
+    in_batches(lo + rank(), hi, size(), f,
+               [&](int64_t, auto number) { value = fold(value, static_cast<V>(number)); });
+    return block_reduce_by(parts<V>(), value, fold);
+  }
+  template <class V>
+  KERNEL static V* parts() {
+    SHARED V part[32];
+    return part;
   }
 };
 

@@ -68,4 +68,12 @@ void for_each(Device& dev, View<T, N> view, F f, int64_t cost = 1) {
   });
 }
 
+// view(i, j, ..) = f(i, j, ..) for every index, as for_each; on a GPU several values are computed
+// before one is written, so that a thread waits once for what they read.
+//   fill(dev, out, [=] KERNEL(int64_t i, int64_t j) { return tanh(x(i, j)); });
+template <class T, int N, class F>
+void fill(Device& dev, View<T, N> view, F f, int64_t cost = 1) {
+  for_each(dev, view, [=](auto... index) { view(index...) = T(f(index...)); }, cost);
+}
+
 }  // namespace nativeops

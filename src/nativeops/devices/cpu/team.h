@@ -9,6 +9,9 @@
 
 namespace nativeops {
 
+// How many teams suit an op that itself splits one long loop among them.
+constexpr int64_t kManyTeams = 64;
+
 struct Team {
   int rank() const { return 0; }
   int size() const { return 1; }
@@ -21,6 +24,21 @@ struct Team {
   [[gnu::flatten]] void each(int64_t lo, int64_t hi, F f) const {
     NATIVEOPS_IVDEP
     for (int64_t i = lo; i < hi; ++i) f(i);
+  }
+
+  // row(i) = f(i) for every i, in any order: f must not read what is written here at another index.
+  // An i is the same thread's as in `each` from 0 on.
+  template <class T, class F>
+  void fill(View<T, 1> row, F f) const {
+    each(0, row.size(0), [=](int64_t i) { row(i) = T(f(i)); });
+  }
+
+  // to(k) = Σ_i f(i, k) for every k, over lo <= i < hi in order. A k is the same thread's as in
+  // `each` from 0 on.
+  template <class T, class F>
+  void sums(View<T, 1> to, int64_t lo, int64_t hi, F f) const {
+    each(0, to.size(0), [=](int64_t k) { to(k) = T(0); });
+    for (int64_t i = lo; i < hi; ++i) each(0, to.size(0), [=](int64_t k) { to(k) += f(i, k); });
   }
 
   // The reductions of f(i) over lo <= i < hi, known to all threads of the team. All of them must
