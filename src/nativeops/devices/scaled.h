@@ -99,13 +99,11 @@ NATIVEOPS_INLINE Scaled<A> scaled_sum(int64_t low, int64_t high, F term) {
   return normalised<A>({sum, top});
 }
 
-// The same for 0 <= i < n, a multiple of kTermsAtOnce: on the CPU so many side by side, as vectors.
 constexpr int kTermsAtOnce = 16;
+#if !defined(__CUDACC__)
+// The same for 0 <= i < n, a multiple of kTermsAtOnce: so many side by side, as vectors.
 template <class A, class F>
-NATIVEOPS_INLINE Scaled<A> scaled_sum_of_many(int64_t n, F term) {
-#if defined(__CUDACC__)
-  return scaled_sum<A>(0, n, term);
-#else
+NATIVEOPS_INLINE Scaled<A> scaled_sum_of_vectors(int64_t n, F term) {
   Exponent<A> top[kTermsAtOnce];
   A sum[kTermsAtOnce];
   for (int p = 0; p < kTermsAtOnce; ++p) top[p] = Scale<A>::none, sum[p] = 0;
@@ -129,7 +127,26 @@ NATIVEOPS_INLINE Scaled<A> scaled_sum_of_many(int64_t n, F term) {
     for (int p = 0; p < half; ++p) sum[p] += sum[p + half];
   }
   return normalised<A>({sum[0], most});
+}
 #endif
+
+// Σ term(i) over 0 <= i < n, a multiple of kTermsAtOnce, known to all threads of a warp, or of a
+// team.
+template <class A, class Threads, class F>
+KERNEL inline __attribute__((always_inline)) Scaled<A> scaled_sum_of_many(Threads threads,
+                                                                          int64_t n, F term) {
+#if !defined(__CUDACC__)
+  if constexpr (Threads::size() == 1) return scaled_sum_of_vectors<A>(n, term);
+#endif
+  using K = Exponent<A>;
+  const K top =
+      max2(threads.max(0, n, [=](int64_t i) -> K { return max2(term(i).k, Scale<A>::none); }),
+           Scale<A>::none);
+  const A all = threads.sum(0, n, [=](int64_t i) -> A {
+    const Scaled<A> a = term(i);
+    return a.m * power_of<A>(max2(a.k, Scale<A>::none) - top);
+  });
+  return normalised<A>({all, top});
 }
 
 }  // namespace nativeops
