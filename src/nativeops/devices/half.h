@@ -65,6 +65,11 @@ struct f16 {
   }
 };
 
+// Eight of them, as a thread reads them at once.
+struct alignas(16) Words {
+  uint32_t word[4];
+};
+
 // The type in which sums of T are kept, and in which T computes.
 template <class T>
 struct AccumOf {

@@ -11,12 +11,12 @@ namespace nativeops {
 namespace recurrence {
 
 // What the forward pass kept of a step, or what was computed again.
-template <class Cell, class T>
-HOST_DEVICE void load_kept(const Arrived<T>& from, const Out<Accum<T>, 3>& parts, int64_t t,
-                           int64_t b, int64_t j, int64_t units, Accum<T>* kept) {
+template <class Cell, class T, class P>
+HOST_DEVICE void load_kept(const Arrived<T>& from, const Out<P, 3>& parts, int64_t t, int64_t b,
+                           int64_t j, int64_t units, Accum<T>* kept) {
   for (int q = 0; q < Cell::kKept; ++q) {
     const int64_t k = q * units + j;
-    kept[q] = from.gates ? Accum<T>(from.gates(t, b, k)) : parts(t, b, k);
+    kept[q] = from.gates ? Accum<T>(from.gates(t, b, k)) : Accum<T>(parts(t, b, k));
   }
 }
 
@@ -102,12 +102,12 @@ void for_runs(const int* part, int gates, F f) {
 }
 
 // out = before·out + Σ over the gates of their gradients times rows of their weights
-template <class T, class To>
-void add_products(Device& dev, Out<To, 2> out, In<Accum<T>, 2> parts, In<T, 2> weight,
-                  const int* part, int gates, int64_t units, double before) {
+template <class T, class P, class To, class Multiply = Gemm>
+void add_products(Device& dev, Out<To, 2> out, In<P, 2> parts, In<T, 2> weight, const int* part,
+                  int gates, int64_t units, double before, Multiply multiply = {}) {
   for_runs(part, gates, [&](int gate, int first, int count) {
-    gemm(dev, columns(parts, first * units, count * units),
-         rows(weight, gate * units, count * units), out, 1, before);
+    multiply(dev, columns(parts, first * units, count * units),
+             rows(weight, gate * units, count * units), out, before);
     before = 1;
   });
 }
@@ -123,38 +123,38 @@ void retreat_state(Device& dev, const Layer<T>& layer, const Trace<Cell, T>& tra
     const bool has_state = s < layer.length(b) && !layer.begins_anew(s, b);
     gathered(b, k) = has_state ? parts(layer.time(s, b), b, k) : A(0);
   });
-  add_products<T>(dev, trace.d_h, In<A, 2>(gathered), layer.w_hh, Cell::kStatePart,
-                  Cell::kStateGates, layer.units(), 1);
+  add_products<T, A>(dev, trace.d_h, In<A, 2>(gathered), layer.w_hh, Cell::kStatePart,
+                     Cell::kStateGates, layer.units(), 1);
 }
 
 // The gradient of a weight matrix, and that of a bias.
-template <class T>
-void weight_grad(Device& dev, Out<T, 2> to, In<Accum<T>, 2> parts, In<Accum<T>, 2> right,
-                 const int* part, int gates) {
+template <class T, class P, class Multiply>
+void weight_grad(Device& dev, Out<T, 2> to, In<P, 2> parts, In<P, 2> right, const int* part,
+                 int gates, Multiply multiply) {
   if (!to) return;
   const int64_t units = to.size(0) / gates;
   for_runs(part, gates, [&](int gate, int first, int count) {
-    gemm(dev, transpose(columns(parts, first * units, count * units)), right,
-         rows(to, gate * units, count * units));
+    multiply(dev, transpose(columns(parts, first * units, count * units)), right,
+             rows(to, gate * units, count * units));
   });
 }
 // In two steps, so that many threads have something to add, in an order that the sizes alone say.
-template <class T>
-void bias_grad(Device& dev, Out<T, 1> to, In<Accum<T>, 2> parts, const int* part, int gates) {
+template <class T, class P>
+void bias_grad(Device& dev, Out<T, 1> to, In<P, 2> parts, const int* part, int gates) {
   using A = Accum<T>;
   const int64_t units = to ? to.size(0) / gates : 0, frames = parts.size(0);
   const int64_t each = max2<int64_t>(64, (frames + 63) / 64), stripes = (frames + each - 1) / each;
   auto memory = dev.template workspace<A>(stripes * units);
   const Out<A, 2> sums = dense(memory.data(), stripes, units);
   for (int g = 0; to && g < gates; ++g) {
-    const In<A, 2> own = columns(parts, part[g] * units, units);
+    const In<P, 2> own = columns(parts, part[g] * units, units);
     const Out<T, 1> gate{to.data + g * units * to.stride(0), {units}, {to.stride(0)}};
     for_each(
         dev, sums,
         [=] KERNEL(int64_t stripe, int64_t j) {
           const int64_t end = min2(frames, (stripe + 1) * each);
           A total = 0;
-          for (int64_t i = stripe * each; i < end; ++i) total += own(i, j);
+          for (int64_t i = stripe * each; i < end; ++i) total += A(own(i, j));
           sums(stripe, j) = total;
         },
         each);
@@ -170,9 +170,9 @@ void bias_grad(Device& dev, Out<T, 1> to, In<Accum<T>, 2> parts, const int* part
 }
 
 // The gradients of the weights of single units.
-template <class Cell, class T>
+template <class Cell, class T, class P>
 void own_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from, Out<T, 1> to,
-              const Trace<Cell, T>& trace) {
+              const Trace<Cell, T, P>& trace) {
   using A = Accum<T>;
   const int64_t units = layer.units(), steps = layer.steps(), batch = layer.batch();
   const auto parts = trace.parts;
@@ -184,7 +184,7 @@ void own_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from, Out<T,
         for (int64_t i = 0; i < steps * batch; ++i) {
           const int64_t s = i / batch, b = i % batch, t = layer.time(s, b);
           if (s >= layer.length(b)) continue;
-          for (int p = 0; p < Cell::kParts; ++p) part[p] = parts(t, b, p * units + j);
+          for (int p = 0; p < Cell::kParts; ++p) part[p] = A(parts(t, b, p * units + j));
           Cell::add_own(part, A(from.cells(t, b, j)), cell_before(layer, from, s, b, j), sum);
         }
         for (int q = 0; q < Cell::kOwn; ++q) to(q * units + j) = T(sum[q]);
@@ -193,8 +193,8 @@ void own_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& from, Out<T,
 }
 
 // The gradients of the sums that were given in place of products: columns of those of the gates.
-template <class T>
-void sums_grad(Device& dev, Out<T, 3> to, In<Accum<T>, 3> parts, const int* part, int gates) {
+template <class T, class P>
+void sums_grad(Device& dev, Out<T, 3> to, In<P, 3> parts, const int* part, int gates) {
   const int64_t units = to.size(2) / gates;
   for (int g = 0; g < gates; ++g) {
     const int64_t from = part[g] * units;
@@ -202,43 +202,44 @@ void sums_grad(Device& dev, Out<T, 3> to, In<Accum<T>, 3> parts, const int* part
                         {to.size(0), to.size(1), units},
                         {to.stride(0), to.stride(1), to.stride(2)}};
     for_each(dev, own, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
-      own(t, b, j) = T(parts(t, b, from + j));
+      own(t, b, j) = T(Accum<T>(parts(t, b, from + j)));
     });
   }
 }
 
 // All gradients that are sums over all frames, and that of the inputs.
-template <class Cell, class T>
+template <class Cell, class T, class P, class Multiply = Gemm>
 void sum_up(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to,
-            const Trace<Cell, T>& trace) {
-  using A = Accum<T>;
-  const In<A, 2> parts = frames(In<A, 3>(trace.parts));
-  weight_grad(dev, to.w_ih, parts, frames(In<A, 3>(trace.x)), Cell::kInputPart, Cell::kGates);
-  weight_grad(dev, to.w_hh, parts, frames(In<A, 3>(trace.h_before)), Cell::kStatePart,
-              Cell::kStateGates);
+            const Trace<Cell, T, P>& trace, Multiply multiply = {}) {
+  const In<P, 2> parts = frames(In<P, 3>(trace.parts));
+  weight_grad(dev, to.w_ih, parts, frames(In<P, 3>(trace.x)), Cell::kInputPart, Cell::kGates,
+              multiply);
+  weight_grad(dev, to.w_hh, parts, frames(In<P, 3>(trace.h_before)), Cell::kStatePart,
+              Cell::kStateGates, multiply);
   bias_grad(dev, to.b_ih, parts, Cell::kInputPart, Cell::kGates);
   bias_grad(dev, to.b_hh, parts, Cell::kStatePart, Cell::kStateGates);
   if constexpr (Cell::kSecond) {
     constexpr int kOnly[] = {0};
-    const In<A, 2> sums = columns(parts, Cell::kParts * layer.units(), layer.width());
-    weight_grad(dev, to.w_second, sums, frames(In<A, 3>(trace.middle)), kOnly, 1);
+    const In<P, 2> sums = columns(parts, Cell::kParts * layer.units(), layer.width());
+    weight_grad(dev, to.w_second, sums, frames(In<P, 3>(trace.middle)), kOnly, 1, multiply);
     bias_grad(dev, to.b_second, sums, kOnly, 1);
   }
   if constexpr (Cell::kOwn > 0) {
     if (to.own) own_grad(dev, layer, from, to.own, trace);
   }
-  if (to.sums) sums_grad<T>(dev, to.sums, trace.parts, Cell::kInputPart, Cell::kGates);
+  if (to.sums) sums_grad<T, P>(dev, to.sums, trace.parts, Cell::kInputPart, Cell::kGates);
   if (!to.x) return;
   const auto sums = trace.x;  // of which the weights have no more need
-  add_products<T>(dev, frames(sums), parts, layer.w_ih, Cell::kInputPart, Cell::kGates,
-                  layer.units(), 0);
-  for_each(dev, to.x,
-           [=] KERNEL(int64_t t, int64_t b, int64_t i) { to.x(t, b, i) = T(sums(t, b, i)); });
+  add_products<T, P>(dev, frames(sums), parts, layer.w_ih, Cell::kInputPart, Cell::kGates,
+                     layer.units(), 0, multiply);
+  for_each(dev, to.x, [=] KERNEL(int64_t t, int64_t b, int64_t i) {
+    to.x(t, b, i) = T(Accum<T>(sums(t, b, i)));
+  });
 }
 
 // The gradients of the states that a layer began with.
-template <class Cell, class T>
-void write_first(Device& dev, const LayerGrads<T>& to, const Trace<Cell, T>& trace) {
+template <class Cell, class T, class P>
+void write_first(Device& dev, const LayerGrads<T>& to, const Trace<Cell, T, P>& trace) {
   const auto d_h = trace.d_h, d_c = trace.d_c;
   if (to.h_0) {
     for_each(dev, d_h, [=] KERNEL(int64_t b, int64_t j) { to.h_0(b, j) = T(d_h(b, j)); });

@@ -99,13 +99,11 @@ NATIVEOPS_INLINE Scaled<A> scaled_sum(int64_t low, int64_t high, F term) {
   return normalised<A>({sum, top});
 }
 
-// The same for 0 <= i < n, a multiple of kTermsAtOnce: on the CPU so many side by side, as vectors.
 constexpr int kTermsAtOnce = 16;
+#if !defined(__CUDACC__)
+// The same for 0 <= i < n, a multiple of kTermsAtOnce: so many side by side, as vectors.
 template <class A, class F>
-NATIVEOPS_INLINE Scaled<A> scaled_sum_of_many(int64_t n, F term) {
-#if defined(__CUDACC__)
-  return scaled_sum<A>(0, n, term);
-#else
+NATIVEOPS_INLINE Scaled<A> scaled_sum_of_vectors(int64_t n, F term) {
   Exponent<A> top[kTermsAtOnce];
   A sum[kTermsAtOnce];
   for (int p = 0; p < kTermsAtOnce; ++p) top[p] = Scale<A>::none, sum[p] = 0;
@@ -129,7 +127,29 @@ NATIVEOPS_INLINE Scaled<A> scaled_sum_of_many(int64_t n, F term) {
     for (int p = 0; p < half; ++p) sum[p] += sum[p + half];
   }
   return normalised<A>({sum[0], most});
+}
 #endif
+
+// Σ term(i) over 0 <= i < n, a multiple of kTermsAtOnce, known to all threads of a warp.
+template <class A, class Warp, class F>
+KERNEL inline __attribute__((always_inline)) Scaled<A> scaled_sum_of_many(Warp warp, int64_t n,
+                                                                          F term) {
+#if !defined(__CUDACC__)
+  if constexpr (Warp::size() == 1) return scaled_sum_of_vectors<A>(n, term);
+#endif
+  using K = Exponent<A>;
+  Scaled<A> own{A(0), Scale<A>::none};
+  warp.each(0, n, [&](int64_t i) {
+    const Scaled<A> next = term(i);
+    const K top = max2(own.k, next.k);
+    own = {
+        own.m * power_of<A>(own.k - top) + next.m * power_of<A>(max2(next.k, Scale<A>::none) - top),
+        top};
+  });
+  const K top = warp.max(0, warp.size(), [=](int64_t) -> K { return own.k; });
+  const A all =
+      warp.sum(0, warp.size(), [=](int64_t) -> A { return own.m * power_of<A>(own.k - top); });
+  return normalised<A>({all, top});
 }
 
 }  // namespace nativeops

@@ -8,10 +8,12 @@
 
 namespace nativeops {
 
-// Asks for a number that is read soon; its address may be beyond the array.
+// Asks for a number that is read soon; on a CPU its address may be beyond the array.
 template <class T>
-NATIVEOPS_INLINE void prefetch([[maybe_unused]] const T* number) {
-#if !defined(__CUDA_ARCH__)
+NATIVEOPS_INLINE void prefetch(const T* number) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(number));
+#else
   __builtin_prefetch(number);
 #endif
 }
@@ -97,16 +99,27 @@ struct Segments {
     const In<T, 4> scores = this->scores;
     const int64_t room = this->room, next = earlier ? scores.stride(1) : -scores.stride(1);
     const int64_t stride = scores.stride(0) - (earlier ? scores.stride(1) : 0);
-    team.each(0, graph.slots(), [=](int64_t s) {
-      const T* score = scores.data + begin * scores.stride(1) + b * scores.stride(2) +
-                       classes[s] * scores.stride(3);
-      A* const mine = to.m + s * room;
-      for (int64_t i = 0; i < count; ++i, score += stride) {
-        prefetch(score + next);
-        mine[i] = -A(*score);
-      }
-      for (int64_t i = count; i < room; ++i) mine[i] = highest<A>();
-    });
+    const T* const first = scores.data + begin * scores.stride(1) + b * scores.stride(2);
+    const int64_t one = scores.stride(3), slots = graph.slots();
+    if (Warp::size() == 1) {
+      team.each(0, slots, [=](int64_t s) {
+        const T* score = first + classes[s] * one;
+        A* const mine = to.m + s * room;
+        for (int64_t i = 0; i < count; ++i, score += stride) {
+          prefetch(score + next);
+          mine[i] = -A(*score);
+        }
+        for (int64_t i = count; i < room; ++i) mine[i] = highest<A>();
+      });
+    } else {  // neighbours read the classes of one length
+      const bool more = earlier ? begin + 1 < scores.size(1) : begin > 0;
+      team.each(0, all, [=](int64_t j) {
+        const Divided place = divide(j, slots);
+        const T* const score = first + classes[place.rest] * one + place.whole * stride;
+        if (more && place.whole < count) prefetch(score + next);
+        to.m[place.rest * room + place.whole] = place.whole < count ? -A(*score) : highest<A>();
+      });
+    }
     team.sync();
     team.each(0, all, [=](int64_t j) { bad[j] = max2(bad[j], is_cost(to.m[j]) ? A(0) : A(1)); });
     team.each(0, all, [=](int64_t j) { to.set(j, scaled_power(to.m[j])); });
@@ -115,11 +128,11 @@ struct Segments {
   }
 
   // Σ over all lengths of what a segment and its length are multiplied with, and of what is there.
-  KERNEL Scaled<A> over_lengths(int64_t slot, int64_t edge, Row<A> there) const {
+  KERNEL Scaled<A> over_lengths(Warp warp, int64_t slot, int64_t edge, Row<A> there) const {
     const Row<A> segment = row(emitted, slot, room);
     const int64_t own = model(edge) * room;
     const Row<A> length{lengths.m + own, lengths.k + own};
-    return scaled_sum_of_many<A>(room,
+    return scaled_sum_of_many<A>(warp, room,
                                  [=](int64_t i) { return segment[i] * length[i] * there[i]; });
   }
 
@@ -131,11 +144,13 @@ struct Segments {
     const int32_t *const slot = graph.list(kInSlot), *const edge = graph.list(kInEdge);
     const int64_t now = place(t);
     const Segments self = *this;
-    team.each(0, graph.states(), [=](int64_t s) {
+    team.each_by_warp(0, graph.states(), [=](Warp warp, int64_t s) {
       for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
         const Row<A> before = self.since(from[i], now + 1);
-        through.set(i, self.over_lengths(slot[i], edge[i], before) * weight[i]);
+        const Scaled<A> sum = self.over_lengths(warp, slot[i], edge[i], before);
+        if (warp.rank() == 0) through.set(i, sum * weight[i]);
       }
+      if (warp.rank() > 0) return;
       self.reach(s, now,
                  scaled_sum<A>(begin[s], begin[s + 1], [=](int64_t i) { return through[i]; }));
     });

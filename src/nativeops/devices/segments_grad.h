@@ -28,9 +28,9 @@ struct SegmentalGrad {
   // The gradients of all scores in a frame: `value` for the first lengths, 0 for the others.
   KERNEL void fill(Team team, int64_t t, int64_t b, int64_t count, A value) const {
     const Out<T, 4> to = d_scores;
-    for (int64_t i = 0; i < (to ? to.size(0) : 0); ++i) {
-      team.each(0, to.size(3), [=](int64_t c) { to(i, t, b, c) = T(i < count ? value : A(0)); });
-    }
+    team.each_by_warp(0, to ? to.size(0) : 0, [=](Warp warp, int64_t i) {
+      warp.each(0, to.size(3), [=](int64_t c) { to(i, t, b, c) = T(i < count ? value : A(0)); });
+    });
     team.sync();
   }
   KERNEL void write_ends(Team team, const Segments<T>& walk, int64_t b, int64_t frames,
@@ -59,25 +59,25 @@ struct SegmentalGrad {
 
   // How much of all paths take an arc in frame t, by the length of its segment: `first` times what
   // a segment, its length, and what is behind it have. The sum of the latter over all lengths.
-  KERNEL Scaled<A> share(const Segments<T>& walk, int64_t place, int64_t slot, Scaled<A> first,
-                         Row<A> behind) const {
+  KERNEL Scaled<A> share(Warp warp, const Segments<T>& walk, int64_t place, int64_t slot,
+                         Scaled<A> first, Row<A> behind) const {
     const int64_t own = (walk.graph.base + place) * walk.room;
     A* const __restrict m = shares.m + own, * const __restrict all = taken + own;
     Exponent<A>* const __restrict k = shares.k + own;
     const Row<A> segment = walk.row(walk.emitted, slot, walk.room);
     const int64_t model = walk.model(walk.graph.list(kPlaceEdge)[place]) * walk.room;
     const Row<A> length{walk.lengths.m + model, walk.lengths.k + model};
-    for (int64_t i = 0; i < walk.room; ++i) {
+    warp.each(0, walk.room, [=](int64_t i) {
       const Scaled<A> x = segment[i] * length[i] * behind[i];
       m[i] = x.m;
       k[i] = x.k;
-    }
+    });
     const Scaled<A> sum =
-        scaled_sum_of_many<A>(walk.room, [=](int64_t i) { return Scaled<A>{m[i], k[i]}; });
-    for (int64_t i = 0; i < walk.room; ++i) {
+        scaled_sum_of_many<A>(warp, walk.room, [=](int64_t i) { return Scaled<A>{m[i], k[i]}; });
+    warp.each(0, walk.room, [=](int64_t i) {
       m[i] *= first.m * power_of<A>(min2<Exponent<A>>(first.k + k[i], 0));
       all[i] += m[i];
-    }
+    });
     return sum;
   }
   KERNEL void step_back(Team team, const Segments<T>& walk, int64_t t, int64_t b, int64_t frames,
@@ -92,14 +92,16 @@ struct SegmentalGrad {
     const int64_t alpha = t * g.width + g.base, now = walk.place(step);
     const Scaled<A> inverse{A(1) / all.m, -all.k};
     const SegmentalGrad self = *this;
-    team.each(0, g.states(), [=](int64_t s) {
+    team.each_by_warp(0, g.states(), [=](Warp warp, int64_t s) {
       const Scaled<A> arrived = self.history[alpha + s];
       for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
         const Row<A> behind = walk.since(to[i], now + 1);
         Scaled<A> first = arrived * weight[i] * inverse;
         first.k = max2(first.k, Scale<A>::none);
-        through.set(i, self.share(walk, place[i], slot[i], first, behind) * weight[i]);
+        const Scaled<A> sum = self.share(warp, walk, place[i], slot[i], first, behind);
+        if (warp.rank() == 0) through.set(i, sum * weight[i]);
       }
+      if (warp.rank() > 0) return;
       walk.reach(s, now,
                  scaled_sum<A>(begin[s], begin[s + 1], [=](int64_t i) { return through[i]; }));
     });
@@ -108,15 +110,23 @@ struct SegmentalGrad {
     fill(team, t, b, 0, A(0));
     const A d = A(d_out(b)), *const share = shares.m + g.base * walk.room;
     const int32_t* const first = g.list(kSlotBegin);
-    team.each(0, g.slots(), [=](int64_t s) {
-      A* const __restrict sum = walk.row(walk.emitted, s, walk.room).m;  // no longer needed
-      for (int64_t i = 0; i < walk.room; ++i) sum[i] = 0;
-      for (int32_t p = first[s]; p < first[s + 1]; ++p) {
-        for (int64_t i = 0; i < walk.room; ++i) sum[i] += share[p * walk.room + i];
+    const Out<T, 4> slopes = d_scores;
+    team.each_by_warp(0, g.slots(), [=](Warp warp, int64_t s) {
+      A* const sum = walk.row(walk.emitted, s, walk.room).m;  // no longer needed
+      if (warp.size() == 1) {
+        warp.each(0, walk.room, [=](int64_t i) { sum[i] = 0; });
+        for (int32_t p = first[s]; p < first[s + 1]; ++p) {
+          const A* const own = share + p * walk.room;
+          warp.each(0, walk.room, [=](int64_t i) { sum[i] += own[i]; });
+        }
+      } else {  // without waiting for what was written
+        warp.each(0, count, [=](int64_t i) {
+          A all = 0;
+          for (int32_t p = first[s]; p < first[s + 1]; ++p) all += share[p * walk.room + i];
+          sum[i] = all;
+        });
       }
-      T* slope = &self.d_scores(0, t, b, classes[s]);
-      const int64_t stride = self.d_scores.stride(0);
-      for (int64_t i = 0; i < count; ++i, slope += stride) *slope = T(A(0) - d * sum[i]);
+      warp.each(0, count, [=](int64_t i) { slopes(i, t, b, classes[s]) = T(A(0) - d * sum[i]); });
     });
     team.sync();
   }

@@ -9,8 +9,8 @@ package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RN
 * GRU and LSTM take `low_memory=True`: no gates are kept for the gradient, which makes them again.
 * Dropout takes one number from PyTorch's generator in each forward pass, so `torch.manual_seed`
   repeats it; its zeros are not where PyTorch's would be.
-* ``precision="high"`` may take each product of two float32 as three of bf16, on CPUs where that is
-  faster (see `nativeops.lstm_layer`). Like a new attribute of the layer, it is not in `state_dict`.
+* ``precision="high"`` may take each product of two float32 as three of bf16, where that is faster
+  (see `nativeops.lstm_layer`). Like a new attribute of the layer, it is not in `state_dict`.
 * The gradient always reads the outputs, PyTorch's only sometimes: ``output.mul_(2)`` in front of
   `backward` is refused, ``output * 2`` is not.
 * Under autocast they compute in and return autocast's dtype.

@@ -56,8 +56,9 @@ def lstm_layer(
         low_memory: Keep no gates for the gradient, which then computes them again.
         precision: ``"highest"`` computes in the dtype (bf16 and f16 sum in float32), ``"default"``
             is the same. ``"high"`` may take each product of two float32 as three of bf16, which
-            CPUs with AMX multiply several times faster: rms error of the outputs at most 1e-5;
-            infinities may become NaN. Everywhere else, and for other dtypes, it changes nothing.
+            GPUs and CPUs with AMX multiply several times faster: rms error of the outputs at most
+            1e-5; infinities may become NaN. Everywhere else, and for other dtypes, it changes
+            nothing.
 
     Returns: ``output``, 0 beyond the end of a sequence, and the states ``h_n`` and ``c_n`` after
         its own last step (the initial ones if it has none).

@@ -21,7 +21,7 @@ void segmental_loss(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<T, 1>
   const SegmentsMemory<T> memory(dev, automata, scores, length_costs, length_models);
   const Segments<T> walk = memory.walk();
   const int64_t* const begin = memory.index.begin();
-  for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
+  for_each_large_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
     const Segments<T> own = walk.of(begin, b);
     const int64_t frames = length_of(lengths, b, steps);
     const Scaled<A> sum = own.total(team, b, frames, [](int64_t) {});
@@ -60,7 +60,7 @@ void segmental_loss_grad(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<
                               automata, history.first(), shares.first(), taken.data()};
   const Segments<T> walk = memory.walk();
   const int64_t* const begin = memory.index.begin();
-  for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
+  for_each_large_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
     grad.run(team, walk.of(begin, b), b, length_of(lengths, b, steps));
   });
   if (!d_length_costs) return;

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "nativeops/devices/blocks/together.h"
+#include "nativeops/devices/blocks/halves.h"
+#include "nativeops/devices/blocks/tensor.h"
 #include "nativeops/devices/recurrent.h"
 
 namespace nativeops::tuned {
@@ -19,20 +20,24 @@ constexpr int64_t kAhead = int64_t{128} << 20;
 template <class Cell, class T>
 constexpr bool kTogether = !Cell::kSecond && std::is_same_v<Accum<T>, float>;
 
-template <class Cell, class T, int ItemsPerLane>
+// f(Products<those that a step of these layers may take>).
+template <class...>
+struct Products {};
+
+template <class Cell, class T, class Product_>
 struct ForwardSteps {
   using A = Accum<T>;
-  using Product = StepProduct<T, 8, ItemsPerLane>;
+  using Product = Product_;
   static constexpr int kGates = Cell::kGates, kStateGates = Cell::kStateGates;
 
   Layer<T> layer;
   States<T> to;
   Spread spread;
-  A* from_x;      // products with the inputs of steps from `first` on: step b gates·h; or none
-  A* states;      // two, in turn: b h_step
-  A* cells;       // b h
-  unsigned* met;  // for each block of sequences
-  int64_t h_step, first, end;
+  A* from_x;  // products with the inputs of steps from `first` on: step b gates·h; or none
+  Exchange<Product> states;
+  A *held, *cells;  // the states of the step before as they were computed: b h
+  unsigned* met;    // for each block of sequences
+  int64_t first, end;
 
   KERNEL void operator()() const {
     const int64_t units = layer.units(), batch = layer.batch();
@@ -53,35 +58,46 @@ struct ForwardSteps {
     for (int g = 0; g < kStateGates; ++g) {
       b_state[g] = recurrence::bias(layer.b_hh, g * units + j);
     }
+    const auto count_at = [=](int64_t b1) {
+      return static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
+    };
+    typename Product::Fetched fetched{};
     for (int64_t s = first; s < end; ++s) {
-      const A* before = states + s % 2 * batch * h_step;
-      A* after = states + (s + 1) % 2 * batch * h_step;
+      const auto begin = [&](int64_t b1) {
+        return product.begin(count_at(b1), [=](int item) { return states.vector(s, b1 + item); });
+      };
       for (int64_t b1 = b0; b1 < b_end; b1 += Product::kItems) {
-        const int count = static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
+        const int count = count_at(b1);
         const int64_t b = b1 + place;
         const bool mine = place < count, inside = mine && s < layer.length(b);
-        A in[kGates] = {}, cell = A(0);
-        for (int g = 0; inside && g < kGates; ++g) in[g] = b_in[g] + given(s, b, g * units + j);
+        A in[kGates] = {}, state = A(0), cell = A(0);
+        for (int g = 0; inside && g < kGates; ++g) in[g] = given(s, b, g * units + j);
+        if (mine) state = held[b * units + j];
         if (mine && Cell::kHasCell) cell = cells[b * units + j];
         if (b1 == b0 && s > first) {
           await_arrivals(met + group, static_cast<unsigned>((s - first) * spread.unit_blocks));
         } else {
           sync();  // the sums of the pass before have been read
         }
-        const A state = mine ? read_fresh(before + b * h_step + j) : A(0);
-        product.run(count, true, [=](int item) { return before + (b1 + item) * h_step; });
+        if (b1 == b0) fetched = begin(b1);
+        product.run(fetched, count, [=](int item) { return states.vector(s, b1 + item); });
+        if (b1 + Product::kItems < b_end) fetched = begin(b1 + Product::kItems);
         A kept[Cell::kKept + 1] = {}, out = state;
         if (inside) {
           A from_h[kStateGates];
           for (int g = 0; g < kStateGates; ++g) {
             from_h[g] = product.sums(g * own + u, place) + b_state[g];
           }
+          // Not before: nobody waits for numbers from memory before he meets the others.
+          for (int g = 0; g < kGates; ++g) in[g] += b_in[g];
           out = Cell::forward(in, from_h, state, cell, kept, OwnWeights<T>{layer.own, j, units});
         }
-        if (mine) after[b * h_step + j] = layer.begins_anew(s + 1, b) ? A(0) : out;
+        const A next = mine && layer.begins_anew(s + 1, b) ? A(0) : out;
+        if (mine) states.put(s + 1, b, j, next);
         // The others wait for the states alone.
         if (b1 + Product::kItems >= b_end && s + 1 < end) arrive(met + group);
         if (!mine) continue;
+        held[b * units + j] = next;
         if (Cell::kHasCell) cells[b * units + j] = cell;
         write(layer.time(s, b), b, j, inside, out, cell, kept);
         if (s + 1 < layer.steps()) continue;
@@ -119,21 +135,28 @@ template <class Steps, class Cell, class T>
 void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const Spread& found) {
   using A = Accum<T>;
   const int64_t units = layer.units(), batch = layer.batch(), steps = layer.steps();
-  const int64_t row = Cell::kGates * units, h_step = (units + 3) / 4 * 4;
+  const int64_t row = Cell::kGates * units;
+  using Vectors = Exchange<typename Steps::Product>;
+  using Number = typename Vectors::Number;
   const int64_t bytes = batch * (row * int64_t{sizeof(A)} + layer.inputs() * int64_t{sizeof(T)});
   const bool multiplies = layer.inputs() > 0;
   const int64_t ahead = multiplies ? min2(steps, max2<int64_t>(1, kAhead / bytes)) : steps;
   auto given = dev.template workspace<T>(ahead * batch * layer.inputs());
   auto products = dev.template workspace<A>(multiplies ? ahead * batch * row : 0);
-  auto memory = dev.template workspace<A>(batch * (2 * h_step + units));
+  auto vectors = dev.template workspace<Number>(Vectors::count(batch, units));
+  auto memory = dev.template workspace<A>(2 * batch * units);
   auto counters = dev.template workspace<unsigned>(found.item_blocks);
-  const Out<A, 3> states = dense(memory.data(), 2, batch, h_step);
-  const Out<A, 2> cells = dense(memory.data() + states.count(), batch, units);
+  const Vectors states{vectors.data(), batch, Steps::Product::padded(units)};
+  const Out<A, 2> held = dense(memory.data(), batch, units);
+  const Out<A, 2> cells = dense(memory.data() + held.count(), batch, units);
   const Out<unsigned, 1> met = dense(counters.data(), found.item_blocks);
-  for_each(dev, states, [=] KERNEL(int64_t turn, int64_t b, int64_t j) {
+  for_each(dev, dense(memory.data(), batch, states.length), [=] KERNEL(int64_t b, int64_t j) {
     const bool has_state = j < units && !layer.begins_anew(0, b);
-    states(turn, b, j) = has_state ? recurrence::value_or_zero(layer.h_0, b, j) : A(0);
-    if (turn > 0 || j >= units) return;
+    const A state = has_state ? recurrence::value_or_zero(layer.h_0, b, j) : A(0);
+    states.put(0, b, j, state);
+    states.put(1, b, j, A(0));
+    if (j >= units) return;
+    held(b, j) = state;
     cells(b, j) = Cell::kHasCell ? recurrence::value_or_zero(layer.c_0, b, j) : A(0);
   });
   for (int64_t first = 0; first < steps; first += ahead) {
@@ -145,14 +168,16 @@ void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const 
       x(s, b, i) = inside ? layer.x(layer.time(first + s, b), b, i) : T(A(0));
     });
     if (multiplies) {
-      gemm(dev, dense(given.data(), n * batch, layer.inputs()), transpose(layer.w_ih),
-           dense(products.data(), n * batch, row));
+      with_gemm(layer, [&](auto multiply) {
+        multiply(dev, In<T, 2>(dense(given.data(), n * batch, layer.inputs())),
+                 transpose(layer.w_ih), dense(products.data(), n * batch, row));
+      });
     }
     for_each(dev, met, [=] KERNEL(int64_t i) { met(i) = 0; });
     launch_together(dev, static_cast<unsigned>(found.unit_blocks * found.item_blocks),
                     kTogetherThreads,
-                    Steps{layer, to, found, multiplies ? products.data() : nullptr, states.data,
-                          cells.data, met.data, h_step, first, first + n},
+                    Steps{layer, to, found, multiplies ? products.data() : nullptr, states,
+                          held.data, cells.data, met.data, first, first + n},
                     found.scratch_bytes);
   }
 }
@@ -161,7 +186,7 @@ void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const 
 // many units of a block, have kernels of their own: run(kind of steps, spread) with the one of
 // these that has least to do.
 template <class... Kinds, class T, class Find, class F>
-bool run_if_it_fits(const Layer<T>& layer, Find find, F run) {
+bool run_if_it_fits(Products<Kinds...>, const Layer<T>& layer, Find find, F run) {
   if (layer.steps() == 0 || layer.batch() == 0 || layer.units() == 0) return false;
   const Spread spreads[] = {find(Kinds())...};
   int best = -1, place = 0;
@@ -174,15 +199,37 @@ bool run_if_it_fits(const Layer<T>& layer, Find find, F run) {
   return best >= 0;
 }
 
+// The kinds of steps that a layer may take, by f: in float, or by matrix units where its numbers
+// have two bytes or may be sums of such.
+template <class T, class InFloat, class ByUnits, class F>
+bool with_products(const Layer<T>& layer, InFloat in_float, ByUnits by_units, F f) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (!layer.high) return f(in_float);
+  }
+  return f(by_units);
+}
+// Float as two bf16.
+template <class T, int RowTiles, int ItemTiles>
+using TensorProductOf =
+    std::conditional_t<std::is_same_v<T, float>, TensorProduct<bf16, 2, RowTiles, ItemTiles>,
+                       TensorProduct<T, 1, RowTiles, ItemTiles>>;
+
 template <class Cell, class T>
 void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
   if constexpr (kTogether<Cell, T>) {
     recurrence::check_lengths(layer);
-    const bool done = run_if_it_fits<ForwardSteps<Cell, T, 2>, ForwardSteps<Cell, T, 5>>(
-        layer, [&](auto steps) { return forward_spread<decltype(steps)>(dev, layer); },
-        [&](auto steps, const Spread& found) {
-          run_forward<decltype(steps), Cell>(dev, layer, to, found);
-        });
+    using InFloat = Products<ForwardSteps<Cell, T, StepProduct<8, 2>>,
+                             ForwardSteps<Cell, T, StepProduct<8, 5>>>;
+    using ByUnits = Products<ForwardSteps<Cell, T, TensorProductOf<T, 2, 1>>,
+                             ForwardSteps<Cell, T, TensorProductOf<T, 2, 4>>,
+                             ForwardSteps<Cell, T, TensorProductOf<T, 4, 2>>>;
+    const bool done = with_products(layer, InFloat(), ByUnits(), [&](auto kinds) {
+      return run_if_it_fits(
+          kinds, layer, [&](auto steps) { return forward_spread<decltype(steps)>(dev, layer); },
+          [&](auto steps, const Spread& found) {
+            run_forward<decltype(steps), Cell>(dev, layer, to, found);
+          });
+    });
     if (done) return;
   }
   nativeops::recurrent_layer<Cell, T>(dev, layer, to);

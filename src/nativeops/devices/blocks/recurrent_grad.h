@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 
+#include "nativeops/devices/blocks/halves.h"
 #include "nativeops/devices/blocks/recurrent.h"
 #include "nativeops/devices/recurrent_grad.h"
 
@@ -18,24 +19,26 @@ constexpr int first_state_part() {
   return Cell::kStatePart[0];
 }
 
-template <class Cell, class T, int RowsPerLane, int ItemsPerLane>
+template <class Cell, class T, class Product_>
 struct BackwardSteps {
   using A = Accum<T>;
+  using Product = Product_;
   static constexpr int kStateGates = Cell::kStateGates, kParts = Cell::kParts;
-  using Product = StepProduct<T, RowsPerLane, ItemsPerLane>;
   static constexpr int kFirst = first_state_part<Cell>();
   static_assert(kFirst >= 0, "their gradients lie one after the other");
 
   Layer<T> layer;
   Arrived<T> from;
   Spread spread;
-  Out<A, 3> parts, h_before;  // of recurrence::Trace
+  Out<T, 3> parts, h_before;  // of recurrence::Trace
   Out<A, 2> d_h, d_c;
-  unsigned* met;  // for each block of sequences
+  Exchange<Product> gates;  // the gradients that are multiplied with the weights
+  unsigned* met;            // for each block of sequences
 
-  // What a unit's chain rule reads: asked for before it is needed.
+  // What a unit's chain rule reads: asked for before it is needed, and as it lies in memory, since
+  // nobody waits for it before he meets the others.
   struct Known {
-    A kept[Cell::kKept + 1], d_y, out, state, cell, cell_before;
+    T kept[Cell::kKept + 1], d_y, out, state, cell, cell_before;
   };
 
   KERNEL void operator()() const {
@@ -49,13 +52,21 @@ struct BackwardSteps {
     const int u = static_cast<int>(threadIdx.x) % own, place = static_cast<int>(threadIdx.x) / own;
     const int64_t j = u0 + u, last = layer.steps() - 1;
     // In step -1 nothing is left but what arrives at the first state.
+    const auto count_at = [=](int64_t b1) {
+      return static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
+    };
+    typename Product::Fetched fetched{};
     for (int64_t s = last; s >= -1; --s) {
+      const auto begin = [&](int64_t b1) {
+        return product.begin(count_at(b1),
+                             [=](int item) { return gates.vector(s + 1, b1 + item); });
+      };
       for (int64_t b1 = b0; b1 < b_end; b1 += Product::kItems) {
-        const int count = static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
+        const int count = count_at(b1);
         const int64_t b = b1 + place;
         const bool mine = place < count, inside = mine && s >= 0 && s < layer.length(b);
-        Known known;
-        if (inside) known = read(s, b, j);
+        Known known{};
+        if (inside) read(s, b, j, known);
         A arriving = mine ? d_h(b, j) : A(0);
         if (b1 == b0 && s < last) {
           await_arrivals(met + group, static_cast<unsigned>((last - s) * spread.unit_blocks));
@@ -63,53 +74,54 @@ struct BackwardSteps {
           sync();  // the sums of the pass before have been read
         }
         if (s < last) {
-          product.run(count, is_even(), [=](int item) { return row(s + 1, b1 + item); });
+          if (b1 == b0) fetched = begin(b1);
+          product.run(fetched, count, [=](int item) { return gates.vector(s + 1, b1 + item); });
+          if (b1 + Product::kItems < b_end) fetched = begin(b1 + Product::kItems);
           if (mine && !layer.begins_anew(s + 1, b)) arriving += product.sums(u, place);
         }
-        if (inside) arriving = retreat(known, arriving, layer.time(s, b), b, j);
-        if (mine && s >= 0 && !inside) rest(layer.time(s, b), b, j);
-        if (mine) d_h(b, j) = arriving;
+        A part[kParts] = {};
+        if (inside) arriving = retreat(known, arriving, b, j, part);
+        for (int g = 0; mine && s >= 0 && g < kStateGates; ++g) {
+          gates.put(s, b, g * units + j, part[kFirst + g]);
+        }
+        // The others wait for these alone.
+        if (b1 + Product::kItems >= b_end && s >= 0) arrive(met + group);
+        if (!mine) continue;
+        for (int p = 0; s >= 0 && p < kParts; ++p) {
+          parts(layer.time(s, b), b, p * units + j) = T(part[p]);
+        }
+        d_h(b, j) = arriving;
       }
-      if (s >= 0) arrive(met + group);
     }
   }
 
-  // The gradients of the gates of a step, as they are multiplied with the weights.
-  KERNEL const A* row(int64_t s, int64_t b) const {
-    return &parts(layer.time(s, b), b, kFirst * layer.units());
-  }
-  KERNEL bool is_even() const {
-    return parts.stride(1) % 4 == 0 && kFirst * layer.units() % 4 == 0;
-  }
-
-  KERNEL Known read(int64_t s, int64_t b, int64_t j) const {
-    const int64_t t = layer.time(s, b);
-    Known known{};
-    recurrence::load_kept<Cell>(from, parts, t, b, j, layer.units(), known.kept);
-    known.d_y = A(from.d_y(t, b, j));
-    known.out = A(from.y(t, b, j));
+  KERNEL void read(int64_t s, int64_t b, int64_t j, Known& known) const {
+    const int64_t t = layer.time(s, b), units = layer.units();
+    for (int q = 0; q < Cell::kKept; ++q) {
+      const int64_t k = q * units + j;
+      known.kept[q] = from.gates ? from.gates(t, b, k) : parts(t, b, k);
+    }
+    known.d_y = from.d_y(t, b, j);
+    known.out = from.y(t, b, j);
     if (Cell::kReadsState) known.state = h_before(t, b, j);
-    if (Cell::kHasCell) {
-      known.cell = A(from.cells(t, b, j));
-      known.cell_before = recurrence::cell_before(layer, from, s, b, j);
+    if (!Cell::kHasCell) return;
+    known.cell = from.cells(t, b, j);
+    if (s > 0) {
+      known.cell_before = from.cells(layer.time(s - 1, b), b, j);
+    } else if (layer.c_0) {
+      known.cell_before = layer.c_0(b, j);
     }
-    return known;
   }
 
-  // Returns what passes by the gates to the state before.
-  KERNEL A retreat(const Known& known, A arriving, int64_t t, int64_t b, int64_t j) const {
-    const int64_t units = layer.units();
-    A part[kParts], d_cell = d_c(b, j);
-    const A past =
-        Cell::backward(known.kept, known.out, known.state, known.cell, known.cell_before,
-                       arriving + known.d_y, d_cell, part, OwnWeights<T>{layer.own, j, units});
+  // The gradients of a unit's gates; returns what passes by them to the state before.
+  KERNEL A retreat(const Known& known, A arriving, int64_t b, int64_t j, A* part) const {
+    A kept[Cell::kKept + 1], d_cell = d_c(b, j);
+    for (int q = 0; q < Cell::kKept; ++q) kept[q] = A(known.kept[q]);
+    const A past = Cell::backward(kept, A(known.out), A(known.state), A(known.cell),
+                                  A(known.cell_before), arriving + A(known.d_y), d_cell, part,
+                                  OwnWeights<T>{layer.own, j, layer.units()});
     d_c(b, j) = d_cell;
-    for (int p = 0; p < kParts; ++p) parts(t, b, p * units + j) = part[p];
     return past;
-  }
-
-  KERNEL void rest(int64_t t, int64_t b, int64_t j) const {
-    for (int p = 0; p < kParts; ++p) parts(t, b, p * layer.units() + j) = A(0);
   }
 };
 
@@ -123,18 +135,28 @@ template <class Steps, class Cell, class T>
 void run_backward(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
                   const LayerGrads<T>& to, const Spread& found) {
   using namespace recurrence;
-  const Trace<Cell, T> trace(dev, layer);
+  // As numbers of the dtype, so that products of all frames are those of matrix units.
+  const Trace<Cell, T, T> trace(dev, layer);
+  using Vectors = Exchange<typename Steps::Product>;
+  const int64_t depth = Cell::kStateGates * layer.units(), batch = layer.batch();
+  auto vectors = dev.template workspace<typename Vectors::Number>(Vectors::count(batch, depth));
+  const Vectors gates{vectors.data(), batch, Steps::Product::padded(depth)};
+  for_each(dev, dense(vectors.data(), batch, gates.length), [=] KERNEL(int64_t b, int64_t k) {
+    for (int turn = 0; turn < 2; ++turn) gates.put(turn, b, k, 0.0f);
+  });
   auto counters = dev.template workspace<unsigned>(found.item_blocks);
   const Out<unsigned, 1> met = dense(counters.data(), found.item_blocks);
   for_each(dev, met, [=] KERNEL(int64_t i) { met(i) = 0; });
   begin_back(dev, layer, from, trace);
-  if (Cell::kKept > 0 && !from.gates) recompute(dev, layer, from, trace);
+  with_gemm(layer, [&](auto multiply) {
+    if (Cell::kKept > 0 && !from.gates) recompute(dev, layer, from, trace, multiply);
+  });
   launch_together(
       dev, static_cast<unsigned>(found.unit_blocks * found.item_blocks), kTogetherThreads,
-      Steps{layer, from, found, trace.parts, trace.h_before, trace.d_h, trace.d_c, met.data},
+      Steps{layer, from, found, trace.parts, trace.h_before, trace.d_h, trace.d_c, gates, met.data},
       found.scratch_bytes);
   write_first(dev, to, trace);
-  sum_up(dev, layer, from, to, trace);
+  with_gemm(layer, [&](auto multiply) { sum_up(dev, layer, from, to, trace, multiply); });
 }
 
 template <class Cell, class T>
@@ -143,13 +165,21 @@ void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& 
   if constexpr (kTogether<Cell, T>) {
     recurrence::check_lengths(layer);
     constexpr int kMore = Cell::kStateGates == 1 ? 8 : 4;  // a unit of more gates has longer rows
-    const bool done =
-        run_if_it_fits<BackwardSteps<Cell, T, 2, 2>, BackwardSteps<Cell, T, 2, 5>,
-                       BackwardSteps<Cell, T, kMore, 2>, BackwardSteps<Cell, T, kMore, 5>>(
-            layer, [&](auto steps) { return backward_spread<decltype(steps)>(dev, layer); },
-            [&](auto steps, const Spread& found) {
-              run_backward<decltype(steps), Cell>(dev, layer, from, to, found);
-            });
+    using InFloat = Products<BackwardSteps<Cell, T, StepProduct<2, 2>>,
+                             BackwardSteps<Cell, T, StepProduct<2, 5>>,
+                             BackwardSteps<Cell, T, StepProduct<kMore, 2>>,
+                             BackwardSteps<Cell, T, StepProduct<kMore, 5>>>;
+    using ByUnits = Products<BackwardSteps<Cell, T, TensorProductOf<T, 1, 1>>,
+                             BackwardSteps<Cell, T, TensorProductOf<T, 1, 2>>,
+                             BackwardSteps<Cell, T, TensorProductOf<T, 1, 4>>,
+                             BackwardSteps<Cell, T, TensorProductOf<T, 2, 1>>>;
+    const bool done = with_products(layer, InFloat(), ByUnits(), [&](auto kinds) {
+      return run_if_it_fits(
+          kinds, layer, [&](auto steps) { return backward_spread<decltype(steps)>(dev, layer); },
+          [&](auto steps, const Spread& found) {
+            run_backward<decltype(steps), Cell>(dev, layer, from, to, found);
+          });
+    });
     if (done) return;
   }
   nativeops::recurrent_layer_grad<Cell, T>(dev, layer, from, to);

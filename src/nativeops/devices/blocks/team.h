@@ -13,6 +13,37 @@ namespace nativeops {
 // are few for a GPU.
 constexpr int64_t kManyTeams = 512;
 
+// The threads of a team that go in step: for what is too short for the whole team.
+struct Warp {
+  KERNEL int rank() const { return static_cast<int>(threadIdx.x) % size(); }
+  HOST_DEVICE static constexpr int size() { return 32; }
+#if defined(NATIVEOPS_CPU_THREADS)
+  void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    __syncwarp(0xffffffffu, file, line);
+  }
+#else
+  KERNEL void sync() const { __syncwarp(); }
+#endif
+
+  // As those of a team; but what others of the warp wrote is visible after sync() alone.
+  template <class F>
+  KERNEL void each(int64_t lo, int64_t hi, F f) const {
+    for (int64_t i = lo + rank(); i < hi; i += size()) f(i);
+  }
+  template <class F>
+  KERNEL TeamValue<F> sum(int64_t lo, int64_t hi, F f) const {
+    TeamValue<F> value(0);
+    each(lo, hi, [&](int64_t i) { value = value + f(i); });
+    return warp_reduce(value, FoldSum{});
+  }
+  template <class F>
+  KERNEL TeamValue<F> max(int64_t lo, int64_t hi, F f) const {
+    auto value = lowest<TeamValue<F>>();
+    each(lo, hi, [&](int64_t i) { value = max_or_nan(value, f(i)); });
+    return warp_reduce(value, FoldMax{});
+  }
+};
+
 struct Team {
   KERNEL int rank() const { return static_cast<int>(threadIdx.x); }
   KERNEL int size() const { return static_cast<int>(blockDim.x); }
@@ -49,6 +80,13 @@ struct Team {
       in_batches(lo, hi, 1, term, [&](int64_t, auto value) { sum += static_cast<T>(value); });
       to(k) = sum;
     });
+  }
+
+  // f(warp, i) for lo <= i < hi: each warp of the team has its own.
+  template <class F>
+  KERNEL void each_by_warp(int64_t lo, int64_t hi, F f) const {
+    const int64_t warps = size() / Warp::size();
+    for (int64_t i = lo + rank() / Warp::size(); i < hi; i += warps) f(Warp{}, i);
   }
 
   // The reductions of f(i) over lo <= i < hi, known to all threads of the team. All of them must
@@ -112,6 +150,12 @@ template <class F>
 void for_each_item(Device& dev, int64_t n, F f, int64_t width = kBlockThreads) {
   const unsigned grid = static_cast<unsigned>(min2(n, kMaxGrid));
   launch(dev, grid, team_threads(width), ItemKernel<F>{f, n});
+}
+// By teams of as many threads as there can be: for few items, whose steps wait for one another.
+template <class F>
+void for_each_large_item(Device& dev, int64_t n, F f) {
+  const unsigned grid = static_cast<unsigned>(min2(n, kMaxGrid));
+  launch_large(dev, grid, ItemKernel<F>{f, n});
 }
 
 template <class T, class F>

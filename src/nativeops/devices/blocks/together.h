@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product of a recurrent layer's step, in a kernel that runs all steps: each block keeps its
 // rows of the weights in shared memory, reads the vectors that all blocks made in the step before,
-// and meets the blocks of the same sequences once a step.
+// and meets the blocks of the same sequences once a step. tensor.h has that of matrix units.
 #pragma once
 #include <cstdint>
 
@@ -26,17 +26,55 @@ struct Spread {
   explicit operator bool() const { return unit_blocks > 0; }
 };
 
+// What a product of a block takes; no bytes: more than there are.
+struct StepPlan {
+  int piece = 0;
+  int64_t scratch_bytes = 0, cycles = 0;
+};
+
+// A number as the sum of so many, each the nearest to what those before leave: `step` apart.
+template <int Parts, class Number>
+KERNEL void put_parts(Number* to, int64_t step, float number) {
+  for (int p = 0; p < Parts; ++p) {
+    to[p * step] = Number(number);
+    number -= static_cast<float>(to[p * step]);
+  }
+}
+
+// The vectors that the blocks make for one another, two of each sequence in turn, as a product
+// reads them: behind the last number there are zeros.
+template <class Product>
+struct Exchange {
+  using Number = typename Product::Number;
+  static constexpr int kParts = Product::kParts;
+
+  Number* data;
+  int64_t batch, length;
+
+  static int64_t count(int64_t batch, int64_t depth) {
+    return 2 * batch * kParts * Product::padded(depth);
+  }
+  KERNEL Number* vector(int64_t turn, int64_t b) const {
+    return data + ((turn & 1) * batch + b) * kParts * length;
+  }
+  KERNEL void put(int64_t turn, int64_t b, int64_t k, float number) const {
+    put_parts<kParts>(vector(turn, b) + k, length, number);
+  }
+};
+
 // A row in shared memory so long that rows which are read at once lie in different banks.
 HOST_DEVICE inline int64_t spaced(int64_t length) { return (length + 7) / 8 * 8 + 4; }
 
-// Σ_k weights[row, k] · vector[item, k] for `gates` rows of each of the block's units and up to
-// kItems sequences: each half of a warp sums up some k for all of them.
-template <class W, int RowsPerLane, int ItemsPerLane>
+// Σ_k weights[row, k] · vector[item, k] for up to kRows rows of the block and up to kItems
+// sequences: each half of a warp sums up some k for all of them.
+template <int RowsPerLane, int ItemsPerLane>
 struct StepProduct {
+  using Number = float;  // of vectors
+  static constexpr int kParts = 1;
   static constexpr int kRows = kLaneRows * RowsPerLane, kItems = kLaneItems * ItemsPerLane;
 
   float* staged;  // kStages pieces of kItems vectors; then sums [warp, row, item]
-  W* weights;
+  float* weights;
   int rows;        // that are used, at most kRows
   int64_t w_step;  // from row to row
   int64_t depth;
@@ -46,14 +84,25 @@ struct StepProduct {
   HOST_DEVICE static int64_t staged_numbers(int piece) {
     return max2<int64_t>(kStages * kItems * spaced(piece), kWarps * kRows * kItems);
   }
-  static int64_t bytes(int64_t rows, int64_t depth, int piece) {
-    return staged_numbers(piece) * static_cast<int64_t>(sizeof(float)) +
-           rows * spaced(depth) * static_cast<int64_t>(sizeof(W));
+  HOST_DEVICE static int64_t padded(int64_t depth) { return (depth + 3) / 4 * 4; }
+  static StepPlan plan(int64_t rows, int64_t depth, int64_t count, int64_t most_bytes) {
+    const int64_t quarter = (depth + 15) / 16 * 4;
+    int piece = static_cast<int>(min2<int64_t>(kMostPiece, max2<int64_t>(kFewestPiece, quarter)));
+    const auto bytes = [=](int piece) {
+      return (staged_numbers(piece) + rows * spaced(depth)) * int64_t{sizeof(float)};
+    };
+    while (piece > 32 && bytes(piece) > most_bytes) piece -= 4;
+    if (bytes(piece) > most_bytes) return {};
+    // Shared memory gives a warp 16 bytes per lane in four cycles, the second cache a block 48 a
+    // cycle.
+    constexpr int64_t kLoads = kRows / kLaneRows + kItems / kLaneItems;
+    const int64_t cycles = max2(depth * kLoads / kHalves, count * depth / 12);
+    return {piece, bytes(piece), cycles + 300 * (depth / piece)};
   }
 
   KERNEL StepProduct(void* scratch, int rows, int64_t depth, int piece)
       : staged(static_cast<float*>(scratch)),
-        weights(reinterpret_cast<W*>(staged + staged_numbers(piece))),
+        weights(staged + staged_numbers(piece)),
         rows(rows),
         w_step(spaced(depth)),
         depth(depth),
@@ -69,30 +118,37 @@ struct StepProduct {
       const Divided place = divide(e, along_rows ? rows : w_step);
       const int64_t row = along_rows ? place.rest : place.whole;
       const int64_t k = along_rows ? place.whole : place.rest;
-      weights[row * w_step + k] = k < depth ? weight(row, k) : W(0.0f);
+      weights[row * w_step + k] = k < depth ? weight(row, k) : 0.0f;
     }
     sync();
   }
 
-  // Makes the sums(row, item). vector(item) points to the numbers of one of `count` sequences;
-  // `even`: always at a multiple of 16 bytes. The block must have met since it read sums.
+  // What may be asked for long before `run`: here nothing.
+  struct Fetched {};
   template <class F>
-  KERNEL void run(int count, bool even, F vector) const {
+  KERNEL Fetched begin(int, F) const {
+    return {};
+  }
+
+  // Makes the sums(row, item). vector(item) points to the numbers of one of `count` sequences, at a
+  // multiple of 16 bytes. The block must have met since it read sums.
+  template <class F>
+  KERNEL void run(Fetched, int count, F vector) const {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int row = lane % kLaneRows, item = lane / kLaneRows % kLaneItems;
     const int half = lane / (kLaneRows * kLaneItems);
-    const W* own[RowsPerLane];  // a lane without a row takes the last one's, for nobody
+    const float* own[RowsPerLane];  // a lane without a row takes the last one's, for nobody
     NATIVEOPS_UNROLL
     for (int r = 0; r < RowsPerLane; ++r) {
       own[r] = weights + min2(row + r * kLaneRows, rows - 1) * w_step;
     }
     float sum[RowsPerLane][ItemsPerLane] = {};
     const int pieces = static_cast<int>((depth + piece - 1) / piece);
-    for (int p = 0; p < kStages - 1; ++p) fetch(p, count, even, vector);
+    for (int p = 0; p < kStages - 1; ++p) fetch(p, count, vector);
     for (int p = 0; p < pieces; ++p) {
       await_copies<kStages - 2>();
       sync();  // this piece is there, and nobody uses the one before it any more
-      fetch(p + kStages - 1, count, even, vector);
+      fetch(p + kStages - 1, count, vector);
       const int64_t k0 = int64_t{p} * piece;
       const int fours = static_cast<int>((min2<int64_t>(piece, depth - k0) + 3) / 4);
       const float* here = stage(p) + item * v_step;
@@ -137,23 +193,17 @@ struct StepProduct {
  private:
   KERNEL float* stage(int p) const { return staged + p % kStages * kItems * v_step; }
 
-  // Sends a piece of the vectors on its way, with zeros behind the last number: a warp sends one
-  // vector after the other. Behind the last piece there is nothing to send.
+  // Sends a piece of the vectors on its way: a warp sends one vector after the other. Behind the
+  // last piece there is nothing to send.
   template <class F>
-  KERNEL void fetch(int p, int count, bool even, F vector) const {
+  KERNEL void fetch(int p, int count, F vector) const {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int64_t k0 = int64_t{p} * piece;
     const int length = static_cast<int>(min2<int64_t>(piece, depth - k0));
     for (int item = warp; length > 0 && item < count; item += kWarps) {
       const float* from = vector(item) + k0;
       float* to = stage(p) + item * v_step;
-      for (int k = 4 * lane; k < length; k += 4 * 32) {
-        if (even && k + 4 <= length) {
-          copy_early(to + k, from + k);
-          continue;
-        }
-        for (int i = k; i < k + 4; ++i) to[i] = i < length ? read_fresh(from + i) : 0.0f;
-      }
+      for (int k = 4 * lane; k < length; k += 4 * 32) copy_early(to + k, from + k);
     }
     end_copies();
   }
@@ -164,14 +214,6 @@ struct StepProduct {
     };
     const Four four = *reinterpret_cast<const Four*>(from);
     for (int k = 0; k < 4; ++k) to[k] = four.number[k];
-  }
-  template <class H>
-  KERNEL static void load4(const H* from, float* to) {
-    struct alignas(8) Four {
-      H number[4];
-    };
-    const Four four = *reinterpret_cast<const Four*>(from);
-    for (int k = 0; k < 4; ++k) to[k] = static_cast<float>(four.number[k]);
   }
 };
 
@@ -184,22 +226,14 @@ Spread spread(Device& dev, int64_t units, int64_t gates, int64_t depth, int64_t 
   for (int64_t own = min2<int64_t>(units, Product::kRows / gates); own > 0; --own) {
     const int64_t unit_blocks = (units + own - 1) / own, held = own * gates;
     if (own * Product::kItems > kTogetherThreads || unit_blocks > most.blocks) continue;
-    int piece = static_cast<int>(
-        min2<int64_t>(kMostPiece, max2<int64_t>(kFewestPiece, (depth + 15) / 16 * 4)));
-    while (piece > 32 && Product::bytes(held, depth, piece) > most.scratch_bytes) piece -= 4;
-    if (Product::bytes(held, depth, piece) > most.scratch_bytes) continue;
     const int64_t items = (batch + most.blocks / unit_blocks - 1) / (most.blocks / unit_blocks);
-    const int64_t count = min2<int64_t>(items, Product::kItems);
-    // Shared memory gives a warp 16 bytes per lane in four cycles, the second cache a block 48 a
-    // cycle.
-    constexpr int64_t kLoads = Product::kRows / kLaneRows + Product::kItems / kLaneItems;
-    const int64_t product = depth * kLoads / kHalves;
-    const int64_t pass = max2(product, count * depth / 12) + 300 * (depth / piece) + 1500;
-    const int64_t work = pass * ((items + Product::kItems - 1) / Product::kItems);
+    const StepPlan plan =
+        Product::plan(held, depth, min2<int64_t>(items, Product::kItems), most.scratch_bytes);
+    if (plan.scratch_bytes == 0) continue;
+    const int64_t passes = (items + Product::kItems - 1) / Product::kItems;
+    const int64_t work = (plan.cycles + 1500) * passes;
     if (best && work >= best.work) continue;
-    best = {own,         items,
-            unit_blocks, (batch + items - 1) / items,
-            piece,       Product::bytes(held, depth, piece),
+    best = {own, items, unit_blocks, (batch + items - 1) / items, plan.piece, plan.scratch_bytes,
             work};
   }
   return best;

@@ -12,6 +12,24 @@ namespace nativeops {
 // How many teams suit an op that itself splits one long loop among them.
 constexpr int64_t kManyTeams = 64;
 
+// The threads of a team that go in step on a GPU: for what is too short for the whole team.
+struct Warp {
+  int rank() const { return 0; }
+  static constexpr int size() { return 1; }
+  void sync() const {}
+
+  // As those of a team; but what others of the warp wrote is visible after sync() alone.
+  template <class F>
+  [[gnu::flatten]] void each(int64_t lo, int64_t hi, F f) const {
+    NATIVEOPS_IVDEP
+    for (int64_t i = lo; i < hi; ++i) f(i);
+  }
+  template <class F>
+  TeamValue<F> sum(int64_t lo, int64_t hi, F f) const;
+  template <class F>
+  TeamValue<F> max(int64_t lo, int64_t hi, F f) const;
+};
+
 struct Team {
   int rank() const { return 0; }
   int size() const { return 1; }
@@ -39,6 +57,12 @@ struct Team {
   void sums(View<T, 1> to, int64_t lo, int64_t hi, F f) const {
     each(0, to.size(0), [=](int64_t k) { to(k) = T(0); });
     for (int64_t i = lo; i < hi; ++i) each(0, to.size(0), [=](int64_t k) { to(k) += f(i, k); });
+  }
+
+  // f(warp, i) for lo <= i < hi: each warp of the team has its own.
+  template <class F>
+  void each_by_warp(int64_t lo, int64_t hi, F f) const {
+    for (int64_t i = lo; i < hi; ++i) f(Warp{}, i);
   }
 
   // The reductions of f(i) over lo <= i < hi, known to all threads of the team. All of them must
@@ -97,6 +121,15 @@ struct Team {
   }
 };
 
+template <class F>
+TeamValue<F> Warp::sum(int64_t lo, int64_t hi, F f) const {
+  return Team{}.sum(lo, hi, f);
+}
+template <class F>
+TeamValue<F> Warp::max(int64_t lo, int64_t hi, F f) const {
+  return Team{}.max(lo, hi, f);
+}
+
 // body(low, high) for parts of [0, n): a task of its own would cost more than a small item.
 template <class F>
 void for_parts_of_items(Device& dev, int64_t n, F body) {
@@ -117,6 +150,13 @@ void for_each_item(Device& dev, int64_t n, F f, int64_t /*width*/ = 0) {
   for_parts_of_items(dev, n, [&](int64_t low, int64_t high) {
     for (int64_t item = low; item < high; ++item) f(Team{}, item);
   });
+}
+
+// The same for few items, whose steps wait for one another: on a GPU by teams of as many threads as
+// there can be.
+template <class F>
+void for_each_large_item(Device& dev, int64_t n, F f) {
+  for_each_item(dev, n, f);
 }
 
 // The same with `count` uninitialised values for each team, shared by its threads.

@@ -18,6 +18,7 @@
 #include "nativeops/devices/atomic.h"
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu_threads/barrier.h"
+#include "nativeops/devices/half.h"
 #include "nativeops/devices/math.h"
 
 #define SHARED alignas(64) static
@@ -49,7 +50,7 @@ namespace debug {
 struct Running {
   BlockState block;
   Barrier barrier, warp_barrier[kMaxThreads / warpSize];
-  alignas(64) char exchange[kMaxThreads][16];
+  alignas(64) char exchange[kMaxThreads][32];
   void* scratch = nullptr;
 };
 inline std::mutex one_launch;
@@ -194,11 +195,16 @@ void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes 
   }
 }
 
+template <class F>
+void launch_large(Device& dev, unsigned grid, F kernel) {
+  launch(dev, grid, 2 * kBlockThreads, kernel);
+}
+
 // Few blocks and little memory, so that small sizes have the shapes that large ones have on a GPU.
 struct Together {
   int64_t blocks = 0, scratch_bytes = 0;
 };
-inline Together together(const Device&) { return {5, 40 * 1024}; }
+inline Together together(const Device&) { return {5, 48 * 1024}; }
 
 // The blocks really run at the same time. They share no SHARED variables here: only scratch.
 template <class F>
@@ -237,6 +243,36 @@ inline void await_arrivals(const unsigned* count, unsigned wanted,
 template <class T>
 T read_fresh(const T* number) {
   return *number;
+}
+inline Words read_fresh_words(const void* from) {
+  Words words;
+  memcpy(&words, from, sizeof words);
+  return words;
+}
+
+// CUDA's matrix unit: each lane has its part of a and b, and gets its part of the product.
+template <class Half>
+void warp_multiply(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  debug::Running& r = *debug::running;
+  const int me = debug::thread_index(), lane = me % warpSize, first = me - lane;
+  memcpy(r.exchange[me], a, sizeof a);
+  memcpy(r.exchange[me] + sizeof a, b, sizeof b);
+  __syncwarp(0xffffffffu, file, line);
+  // Number k of row or column n lies with lane 4·(n mod 8) + k/2 mod 4, first of all by k/8.
+  const auto number = [&](int lane_row, int word, int k) {
+    const char* word_of = r.exchange[first + 4 * lane_row + k / 2 % 4] + 4 * word + 2 * (k % 2);
+    Half half;
+    memcpy(&half, word_of, sizeof half);
+    return static_cast<float>(half);
+  };
+  for (int e = 0; e < 4; ++e) {
+    const int row = lane / 4, column = 2 * (lane % 4) + e % 2, lower = e / 2;
+    for (int k = 0; k < 16; ++k) {
+      sums[e] += number(row, lower + 2 * (k / 8), k) * number(column, 4 + k / 8, k);
+    }
+  }
+  __syncwarp(0xffffffffu, file, line);
 }
 inline void copy_early(void* shared, const void* from) { memcpy(shared, from, 16); }
 inline void end_copies() {}

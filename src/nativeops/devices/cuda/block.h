@@ -3,8 +3,10 @@
 // __syncthreads, shuffles and atomicAdd are CUDA's own.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "nativeops/devices/cuda/device.h"
+#include "nativeops/devices/half.h"
 #include "nativeops/devices/math.h"
 
 #define SHARED __shared__
@@ -45,6 +47,19 @@ template <class F>
 void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes = 0) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   run_kernel<<<grid, block, static_cast<size_t>(scratch_bytes), dev.stream>>>(kernel);
+  check_cuda(cudaGetLastError(), "launch a kernel");
+}
+
+// The same in blocks of as many threads as there can be, which have fewer registers each.
+constexpr int kLargeBlock = 1024;
+template <class F>
+__global__ void __launch_bounds__(kLargeBlock) run_large_kernel(F kernel) {
+  kernel();
+}
+template <class F>
+void launch_large(Device& dev, unsigned grid, F kernel) {
+  if (grid == 0) return;
+  run_large_kernel<<<grid, kLargeBlock, 0, dev.stream>>>(kernel);
   check_cuda(cudaGetLastError(), "launch a kernel");
 }
 
@@ -99,6 +114,33 @@ __device__ inline void await_arrivals(const unsigned* count, unsigned wanted) {
 template <class T>
 __device__ T read_fresh(const T* number) {
   return __ldcg(number);
+}
+
+// 16 bytes of that kind.
+__device__ inline Words read_fresh_words(const void* from) {
+  const uint4 words = __ldcg(static_cast<const uint4*>(from));
+  return {{words.x, words.y, words.z, words.w}};
+}
+
+// sums += a·b by the matrix unit of a warp: 16 x 16 and 16 x 8 numbers of two bytes, spread over
+// its lanes as PTX's mma.m16n8k16 has them.
+template <class Half>
+__device__ void warp_multiply(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // where no kernel runs together
+  __trap();
+#else
+#define NATIVEOPS_MULTIPLY(type)                                             \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
+      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+  if constexpr (std::is_same_v<Half, bf16>) {
+    NATIVEOPS_MULTIPLY("bf16");
+  } else {
+    NATIVEOPS_MULTIPLY("f16");
+  }
+#undef NATIVEOPS_MULTIPLY
+#endif
 }
 
 // 16 bytes that others may have just written, on their way to shared memory while this thread goes
