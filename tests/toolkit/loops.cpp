@@ -131,6 +131,32 @@ CASE(teams_fill_rows_and_sum_columns) {
   });
 }
 
+CASE(warps_share_the_items_of_a_team) {
+  on_each_device([](Device& dev) {
+    for (int64_t d : {1, 5, 32, 65}) {
+      constexpr int64_t kRows = 7;
+      std::vector<double> rows(2 * kRows * d), sums(2 * kRows), largest(2 * kRows);
+      View<double, 3> row = dense(rows.data(), 2, kRows, d);
+      View<double, 2> sum = dense(sums.data(), 2, kRows), most = dense(largest.data(), 2, kRows);
+      for_each_large_item(dev, 2, [=] KERNEL(Team team, int64_t n) {
+        team.each_by_warp(0, kRows, [=](Warp warp, int64_t i) {
+          warp.each(0, d, [=](int64_t k) { row(n, i, k) = static_cast<double>(100 * i + k + n); });
+          warp.sync();
+          const double all = warp.sum(0, d, [=](int64_t k) { return row(n, i, d - 1 - k); });
+          const double top = warp.max(0, d, [=](int64_t k) { return row(n, i, d - 1 - k); });
+          if (warp.rank() == 0) sum(n, i) = all, most(n, i) = top;
+        });
+      });
+      for (int64_t n = 0; n < 2; ++n) {
+        for (int64_t i = 0; i < kRows; ++i) {
+          EXPECT(sum(n, i) == static_cast<double>(d * (100 * i + n) + d * (d - 1) / 2));
+          EXPECT(most(n, i) == static_cast<double>(100 * i + d - 1 + n));
+        }
+      }
+    }
+  });
+}
+
 CASE(tiles_exchange_through_shared_memory) {
   on_each_device([](Device& dev) {
     for (int64_t n : {0, 1, 33, 50}) {

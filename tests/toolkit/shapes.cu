@@ -59,6 +59,14 @@ void teams(Device& dev, In<T, 3> x, Out<T, 3> out) {
     team.sums(View<A, 1>{row, {64}, {1}}, 0, 9,
               [&](int64_t i, int64_t k) { return A(x(0, i, k)); });
   });
+  for_each_large_item(dev, x.size(1), [=] KERNEL(Team team, int64_t n) {
+    team.each_by_warp(0, 9, [=](Warp warp, int64_t i) {
+      warp.sync();
+      const A sum = warp.sum(0, 64, [=](int64_t j) { return A(x(i, n, j)); });
+      const A span = sum + warp.max(0, 64, [=](int64_t j) { return A(x(i, n, j)); });
+      warp.each(0, 9, [=](int64_t j) { out(i, n, j) = T(span); });
+    });
+  });
   for_each_item<A>(dev, x.size(1), 20000, [=] KERNEL(Team team, int64_t n, View<A, 1> scratch) {
     team.each(0, 9, [&](int64_t i) { scratch(i) = x(0, n, i); });
   });

@@ -71,7 +71,8 @@ def torch_windows(labels: NdArray) -> Callable[[Any], Any]:
     def loss(scores: Any) -> Any:
         n, t = scores.shape[:2]
         segments = scores.gather(3, columns.expand(n, t, b, s))
-        lengths, ends = torch.arange(n)[:, None], torch.arange(t)
+        lengths, ends = (torch.arange(size, device=scores.device) for size in (n, t))
+        lengths = lengths[:, None]
         begins = ends - lengths
         by_end = segments[lengths, begins.clamp(min=0)]
         by_end = torch.where((begins >= 0)[..., None, None], by_end, NEVER).unbind(1)

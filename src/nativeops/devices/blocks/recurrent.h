@@ -58,16 +58,9 @@ struct ForwardSteps {
     for (int g = 0; g < kStateGates; ++g) {
       b_state[g] = recurrence::bias(layer.b_hh, g * units + j);
     }
-    const auto count_at = [=](int64_t b1) {
-      return static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
-    };
-    typename Product::Fetched fetched{};
     for (int64_t s = first; s < end; ++s) {
-      const auto begin = [&](int64_t b1) {
-        return product.begin(count_at(b1), [=](int item) { return states.vector(s, b1 + item); });
-      };
       for (int64_t b1 = b0; b1 < b_end; b1 += Product::kItems) {
-        const int count = count_at(b1);
+        const int count = static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
         const int64_t b = b1 + place;
         const bool mine = place < count, inside = mine && s < layer.length(b);
         A in[kGates] = {}, state = A(0), cell = A(0);
@@ -79,9 +72,7 @@ struct ForwardSteps {
         } else {
           sync();  // the sums of the pass before have been read
         }
-        if (b1 == b0) fetched = begin(b1);
-        product.run(fetched, count, [=](int item) { return states.vector(s, b1 + item); });
-        if (b1 + Product::kItems < b_end) fetched = begin(b1 + Product::kItems);
+        product.run(count, [=](int item) { return states.vector(s, b1 + item); });
         A kept[Cell::kKept + 1] = {}, out = state;
         if (inside) {
           A from_h[kStateGates];

@@ -52,17 +52,9 @@ struct BackwardSteps {
     const int u = static_cast<int>(threadIdx.x) % own, place = static_cast<int>(threadIdx.x) / own;
     const int64_t j = u0 + u, last = layer.steps() - 1;
     // In step -1 nothing is left but what arrives at the first state.
-    const auto count_at = [=](int64_t b1) {
-      return static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
-    };
-    typename Product::Fetched fetched{};
     for (int64_t s = last; s >= -1; --s) {
-      const auto begin = [&](int64_t b1) {
-        return product.begin(count_at(b1),
-                             [=](int item) { return gates.vector(s + 1, b1 + item); });
-      };
       for (int64_t b1 = b0; b1 < b_end; b1 += Product::kItems) {
-        const int count = count_at(b1);
+        const int count = static_cast<int>(min2<int64_t>(Product::kItems, b_end - b1));
         const int64_t b = b1 + place;
         const bool mine = place < count, inside = mine && s >= 0 && s < layer.length(b);
         Known known{};
@@ -74,9 +66,7 @@ struct BackwardSteps {
           sync();  // the sums of the pass before have been read
         }
         if (s < last) {
-          if (b1 == b0) fetched = begin(b1);
-          product.run(fetched, count, [=](int item) { return gates.vector(s + 1, b1 + item); });
-          if (b1 + Product::kItems < b_end) fetched = begin(b1 + Product::kItems);
+          product.run(count, [=](int item) { return gates.vector(s + 1, b1 + item); });
           if (mine && !layer.begins_anew(s + 1, b)) arriving += product.sums(u, place);
         }
         A part[kParts] = {};

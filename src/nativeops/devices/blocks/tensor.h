@@ -18,8 +18,8 @@ struct TensorProduct {
   using Number = Half;
   static constexpr int kParts = Parts, kRows = 16 * RowTiles, kItems = 8 * ItemTiles;
   static constexpr int kChunk = 32;  // numbers of a vector for four lanes, 16 bytes for each
-  // Chunks whose numbers are on their way together.
-  static constexpr int kAtOnce = ItemTiles * Parts > 2 ? 2 : 4;
+  // Chunks whose numbers are on their way together: in 32 registers of a thread.
+  static constexpr int kAtOnce = ItemTiles * Parts < 8 ? 8 / (ItemTiles * Parts) : 1;
   // From sequence to sequence: lanes that write or read sums at once do so in different banks.
   static constexpr int kSumStep = kRows + 4;
 
@@ -73,31 +73,22 @@ struct TensorProduct {
     sync();
   }
 
-  // Numbers of vectors that are on their way.
-  struct Fetched {
-    Words words[kAtOnce][ItemTiles][Parts];
-  };
-  // The first of them: they may be asked for long before they are multiplied.
+  // As StepProduct's.
   template <class F>
-  KERNEL Fetched begin(int count, F vector) const {
-    return fetch(Vectors(count, vector), warp());
-  }
-
-  template <class F>
-  KERNEL void run(Fetched b, int count, F vector) const {
+  KERNEL void run(int count, F vector) const {
     const Vectors from(count, vector);
-    const int group = lane() / 4, quarter = lane() % 4;
     const Half* own[RowTiles][2];  // a lane without a row takes the last one's, for nobody
     NATIVEOPS_UNROLL
     for (int r = 0; r < RowTiles; ++r) {
       NATIVEOPS_UNROLL
       for (int half = 0; half < 2; ++half) {
-        own[r][half] = weights + min2(16 * r + 8 * half + group, rows - 1) * w_step + 8 * quarter;
+        const int row = 16 * r + 8 * half + lane() / 4;
+        own[r][half] = weights + min2(row, rows - 1) * w_step + 8 * (lane() % 4);
       }
     }
-    float sum[RowTiles][ItemTiles][4] = {};
+    Sums sum = {};
     for (int first = warp(); first < chunks; first += kAtOnce * kWarps) {
-      const Fetched next = fetch(from, first + kAtOnce * kWarps);
+      const Fetched b = fetch(from, first);
       NATIVEOPS_UNROLL
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = first + c * kWarps;
@@ -109,33 +100,16 @@ struct TensorProduct {
           for (int p = 0; p < Parts; ++p) {
             NATIVEOPS_UNROLL
             for (int half = 0; half < 2; ++half) {
-              a[p][half] =
-                  *reinterpret_cast<const Words*>(own[r][half] + p * length() + chunk * kChunk);
+              const Half* const here = own[r][half] + p * length() + chunk * kChunk;
+              a[p][half] = *reinterpret_cast<const Words*>(here);
             }
           }
           NATIVEOPS_UNROLL
-          for (int i = 0; i < ItemTiles; ++i) {
-            const auto& right = b.words[c][i];
-            // The small products first.
-            if (Parts == 2) multiply(sum[r][i], a[Parts - 1], right[0]);
-            if (Parts == 2) multiply(sum[r][i], a[0], right[Parts - 1]);
-            multiply(sum[r][i], a[0], right[0]);
-          }
-        }
-      }
-      b = next;
-    }
-    NATIVEOPS_UNROLL
-    for (int r = 0; r < RowTiles; ++r) {
-      NATIVEOPS_UNROLL
-      for (int i = 0; i < ItemTiles; ++i) {
-        NATIVEOPS_UNROLL
-        for (int e = 0; e < 4; ++e) {
-          const int item = 8 * i + 2 * quarter + e % 2, row = 16 * r + 8 * (e / 2) + group;
-          partial[(warp() * kItems + item) * kSumStep + row] = sum[r][i][e];
+          for (int i = 0; i < ItemTiles; ++i) multiply(sum.tile[r][i], a, b.words[c][i]);
         }
       }
     }
+    put(sum);
     sync();
   }
 
@@ -165,6 +139,10 @@ struct TensorProduct {
       }
     }
   };
+  struct Fetched {
+    Words words[kAtOnce][ItemTiles][Parts];
+  };
+  // Some chunks, all of which are on their way before one is waited for.
   KERNEL Fetched fetch(const Vectors& vectors, int first) const {
     Fetched to;
     NATIVEOPS_UNROLL
@@ -182,6 +160,32 @@ struct TensorProduct {
     return to;
   }
 
+  // Of a lane: as PTX has them in mma.m16n8k16.
+  struct Sums {
+    float tile[RowTiles][ItemTiles][4];
+  };
+  KERNEL void put(const Sums& sum) const {
+    NATIVEOPS_UNROLL
+    for (int r = 0; r < RowTiles; ++r) {
+      NATIVEOPS_UNROLL
+      for (int i = 0; i < ItemTiles; ++i) {
+        NATIVEOPS_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          const int item = 8 * i + 2 * (lane() % 4) + e % 2,
+                    row = 16 * r + 8 * (e / 2) + lane() / 4;
+          partial[(warp() * kItems + item) * kSumStep + row] = sum.tile[r][i][e];
+        }
+      }
+    }
+  }
+
+  // The products of all parts, the small ones first, without that of the smallest two.
+  KERNEL static void multiply(float (&sum)[4], const Words (&a)[Parts][2],
+                              const Words (&b)[Parts]) {
+    if (Parts == 2) multiply(sum, a[Parts - 1], b[0]);
+    if (Parts == 2) multiply(sum, a[0], b[Parts - 1]);
+    multiply(sum, a[0], b[0]);
+  }
   // A chunk is two tiles of 16 numbers. Which k a lane has in them does not matter as long as rows
   // and vectors agree: a lane's eight lie one beside the other.
   KERNEL static void multiply(float (&sum)[4], const Words (&a)[2], const Words& b) {

@@ -123,17 +123,10 @@ struct StepProduct {
     sync();
   }
 
-  // What may be asked for long before `run`: here nothing.
-  struct Fetched {};
-  template <class F>
-  KERNEL Fetched begin(int, F) const {
-    return {};
-  }
-
   // Makes the sums(row, item). vector(item) points to the numbers of one of `count` sequences, at a
   // multiple of 16 bytes. The block must have met since it read sums.
   template <class F>
-  KERNEL void run(Fetched, int count, F vector) const {
+  KERNEL void run(int count, F vector) const {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int row = lane % kLaneRows, item = lane / kLaneRows % kLaneItems;
     const int half = lane / (kLaneRows * kLaneItems);
