@@ -8,7 +8,7 @@ namespace nativeops {
 // The rows of each group of 2^bits segments, in their order: row i of segment s as (i << bits) +
 // (s mod 2^bits), in `order` from range(group, 0) to range(group, 1).
 template <class I>
-void put_in_order(Device& dev, In<I, 1> segment, int64_t count, int bits, View<int64_t, 2> range,
+void put_rows_in_order(Device& dev, In<I, 1> segment, int64_t count, int bits, View<int64_t, 2> range,
                   View<int64_t, 1> order) {
   const auto group = [=] KERNEL(int64_t i) {
     const int64_t s = segment(i);
@@ -29,7 +29,7 @@ void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64
   auto memory = dev.workspace<int64_t>(2 * count + rows);
   const View<int64_t, 2> range = dense(memory.data(), count, 2);
   const View<int64_t, 1> order = dense(&range(count, 0), rows);
-  put_in_order(dev, segment, count, 0, range, order);
+  put_rows_in_order(dev, segment, count, 0, range, order);
   const auto add = [=] KERNEL(Team team, int64_t s, View<A, 1> sum) {
     const auto term = [=](int64_t at, int64_t k) { return A(x(order(at), k)); };
     team.sums(sum, range(s, 0), range(s, 1), term);

@@ -54,7 +54,7 @@ void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64
   auto memory = dev.workspace<int64_t>(2 * groups + rows);
   const View<int64_t, 2> range = dense(memory.data(), groups, 2);
   const View<int64_t, 1> order = dense(&range(groups, 0), rows);
-  put_in_order(dev, segment, count, bits, range, order);
+  put_rows_in_order(dev, segment, count, bits, range, order);
   for_each_item<A>(dev, groups, group_size * n, [=](Team team, int64_t group, View<A, 1> sum) {
     const int64_t first = group * group_size, last = range(group, 1) - 1;
     team.each(0, sum.size(0), [=](int64_t k) { sum(k) = 0; });

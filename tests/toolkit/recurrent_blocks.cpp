@@ -179,12 +179,15 @@ CASE(layers_that_walk_in_any_order_equal_the_portable_kernel) {
 }
 CASE(half_precision_equals_the_portable_kernel) {
   check<LstmCell, bf16>({3, 11, 3, 18}, kLengths | kKeeps);
+  check<LstmCell, bf16>({3, 5, 2, 9}, kKeeps | kOwnWeights);
   check<GruCell, f16>({3, 3, 3, 6}, kReverse | kKeeps);
+  check<GruCell, bf16>({4, 3, 2, 32}, kLengths | kReverse);
 }
 CASE(products_of_halves_are_near_the_portable_kernel) {
   check<LstmCell, float>({3, 11, 3, 18}, kLengths | kKeeps | kHalves);
   check<GruCell, float>({3, 9, 2, 13}, kReverse | kHalves);
   check<RnnCell<Tanh>, float>({2, 41, 1, 33}, kKeeps | kHalves);
+  check<RnnCell<Tanh>, float>({5, 3, 0, 1}, kKeeps | kOrder | kHalves);
 }
 CASE(weights_that_do_not_fit_run_step_by_step) {
   Device dev{&harness::kThreaded};

@@ -137,7 +137,8 @@ void meetings(Device& dev, Out<T, 3> out, unsigned* met) {
     await_copies<0>();
     arrive(met);
     await_arrivals(met, gridDim.x);
-    out.data[threadIdx.x] = here[threadIdx.x % 2] + read_fresh(out.data + 4);
+    const Words fresh = read_fresh_words(out.data);
+    out.data[threadIdx.x] = here[threadIdx.x % 2] + T(fresh.word[threadIdx.x % 4]);
   };
   launch_together(dev, blocks, kBlockThreads, kernel, kScratchBytes);
 }

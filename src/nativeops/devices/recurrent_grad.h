@@ -2,6 +2,7 @@
 // The gradient of the recurrent layer on every device, generic over its cell: the definition.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "nativeops/devices/matrix.h"
 #include "nativeops/devices/recurrent_trace.h"
@@ -11,12 +12,12 @@ namespace nativeops {
 namespace recurrence {
 
 // What the forward pass kept of a step, or what was computed again.
-template <class Cell, class T, class P>
+template <class Cell, class T, class P, class K>
 HOST_DEVICE void load_kept(const Arrived<T>& from, const Out<P, 3>& parts, int64_t t, int64_t b,
-                           int64_t j, int64_t units, Accum<T>* kept) {
+                           int64_t j, int64_t units, K* kept) {
   for (int q = 0; q < Cell::kKept; ++q) {
     const int64_t k = q * units + j;
-    kept[q] = from.gates ? Accum<T>(from.gates(t, b, k)) : Accum<T>(parts(t, b, k));
+    kept[q] = from.gates ? K(from.gates(t, b, k)) : K(parts(t, b, k));
   }
 }
 
@@ -211,6 +212,7 @@ void sums_grad(Device& dev, Out<T, 3> to, In<P, 3> parts, const int* part, int g
 template <class Cell, class T, class P, class Multiply = Gemm>
 void sum_up(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to,
             const Trace<Cell, T, P>& trace, Multiply multiply = {}) {
+  using A = Accum<T>;
   const In<P, 2> parts = frames(In<P, 3>(trace.parts));
   weight_grad(dev, to.w_ih, parts, frames(In<P, 3>(trace.x)), Cell::kInputPart, Cell::kGates,
               multiply);
@@ -229,12 +231,13 @@ void sum_up(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const La
   }
   if (to.sums) sums_grad<T, P>(dev, to.sums, trace.parts, Cell::kInputPart, Cell::kGates);
   if (!to.x) return;
-  const auto sums = trace.x;  // of which the weights have no more need
+  auto more = dev.template workspace<A>(std::is_same_v<P, A> ? 0 : trace.x.count());
+  Out<A, 3> sums = dense(more.data(), trace.x.size(0), trace.x.size(1), trace.x.size(2));
+  if constexpr (std::is_same_v<P, A>) sums = trace.x;  // of which the weights have no more need
   add_products<T, P>(dev, frames(sums), parts, layer.w_ih, Cell::kInputPart, Cell::kGates,
                      layer.units(), 0, multiply);
-  for_each(dev, to.x, [=] KERNEL(int64_t t, int64_t b, int64_t i) {
-    to.x(t, b, i) = T(Accum<T>(sums(t, b, i)));
-  });
+  for_each(dev, to.x,
+           [=] KERNEL(int64_t t, int64_t b, int64_t i) { to.x(t, b, i) = T(sums(t, b, i)); });
 }
 
 // The gradients of the states that a layer began with.

@@ -101,11 +101,11 @@ void begin_back(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
 }
 
 // The cell before a step that is inside of its sequence.
-template <class T>
-HOST_DEVICE Accum<T> cell_before(const Layer<T>& layer, const Arrived<T>& from, int64_t s,
-                                 int64_t b, int64_t j) {
-  if (s == 0) return value_or_zero(layer.c_0, b, j);
-  return Accum<T>(from.cells(layer.time(s - 1, b), b, j));
+template <class T, class K = Accum<T>>
+HOST_DEVICE K cell_before(const Layer<T>& layer, const Arrived<T>& from, int64_t s, int64_t b,
+                          int64_t j) {
+  if (s > 0) return K(from.cells(layer.time(s - 1, b), b, j));
+  return layer.c_0 ? K(layer.c_0(b, j)) : K(Accum<T>(0));
 }
 
 // Where the forward pass kept no gates they are computed again, into where their gradients will be:

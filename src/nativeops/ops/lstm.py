@@ -145,7 +145,8 @@ def lstm_layer_grad(
     NaN: stays in its own sequence, but for the gradients of weights and biases.
     Gradient: none.
     Cost: O(Σ lengths · h·(i + h)) time; 4·t·b·h numbers and the packed weights of workspace, of
-        the portable kernel t·b·(5·h + i) numbers, and 8·t·b·h more where no gates were kept.
+        the portable kernel t·b·(5·h + i) numbers, and 8·t·b·h more where no gates were kept; on a
+        GPU as much again with ``"high"``.
     Same as: the gradient of ``torch.nn.LSTM``.
     Source: Graves 2012, Supervised sequence labelling with recurrent neural networks, chapter 4.
 

@@ -118,7 +118,8 @@ def rnn_layer_grad(
         makes one, the others are None.
     NaN: stays in its own sequence, but for the gradients of weights and biases.
     Gradient: none.
-    Cost: O(Σ lengths · h·(i + h)) time; t·b·h numbers and the packed weights of workspace.
+    Cost: O(Σ lengths · h·(i + h)) time; t·b·h numbers and the packed weights of workspace, of the
+        portable kernel t·b·(2·h + i) numbers; on a GPU as much again with ``"high"``.
     Same as: the gradient of ``torch.nn.RNN``.
     Source: the chain rule of `rnn_layer`.
 

@@ -30,7 +30,6 @@ struct RowWalk {
     while (lanes > kSide && lanes * most > length) lanes /= 2;
     while (lanes > kLine && (turns() * lanes - length) * 8 > length) lanes /= 2;  // few are idle
     while (lanes > 1 && lanes / 2 >= length) lanes /= 2;
-    if (lanes < kBlockThreads) most = turns();
     most = max2(most, (turns() + kMostStrips - 1) / kMostStrips);
     width = most * lanes;
     strips = (length + width - 1) / width;

@@ -5,15 +5,14 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "nativeops/devices/kernel.h"
+#include "nativeops/devices/blocks/together.h"
 #include "nativeops/devices/recurrent_grad.h"
 
 namespace nativeops::tuned {
 
 inline void split(Device& dev, In<float, 2> m, Out<bf16, 2> high, Out<bf16, 2> low) {
   for_each(dev, m, [=] KERNEL(int64_t i, int64_t j) {
-    high(i, j) = bf16(m(i, j));
-    low(i, j) = bf16(m(i, j) - static_cast<float>(high(i, j)));
+    put_parts<2>(&high(i, j), low.data - high.data, m(i, j));
   });
 }
 

@@ -20,9 +20,9 @@ constexpr int64_t kAhead = int64_t{128} << 20;
 template <class Cell, class T>
 constexpr bool kTogether = !Cell::kSecond && std::is_same_v<Accum<T>, float>;
 
-// f(Products<those that a step of these layers may take>).
+// Kinds of steps that a layer may take.
 template <class...>
-struct Products {};
+struct OneOf {};
 
 template <class Cell, class T, class Product_>
 struct ForwardSteps {
@@ -38,6 +38,10 @@ struct ForwardSteps {
   A *held, *cells;  // the states of the step before as they were computed: b h
   unsigned* met;    // for each block of sequences
   int64_t first, end;
+
+  static Spread find_spread(Device& dev, const Layer<T>& layer) {
+    return tuned::spread<Product>(dev, layer.units(), kStateGates, layer.units(), layer.batch());
+  }
 
   KERNEL void operator()() const {
     const int64_t units = layer.units(), batch = layer.batch();
@@ -115,12 +119,6 @@ struct ForwardSteps {
   }
 };
 
-template <class Steps, class T>
-Spread forward_spread(Device& dev, const Layer<T>& layer) {
-  return spread<typename Steps::Product>(dev, layer.units(), Steps::kStateGates, layer.units(),
-                                         layer.batch());
-}
-
 // All steps, `ahead` at a time.
 template <class Steps, class Cell, class T>
 void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const Spread& found) {
@@ -141,7 +139,7 @@ void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const 
   const Out<A, 2> held = dense(memory.data(), batch, units);
   const Out<A, 2> cells = dense(memory.data() + held.count(), batch, units);
   const Out<unsigned, 1> met = dense(counters.data(), found.item_blocks);
-  for_each(dev, dense(memory.data(), batch, states.length), [=] KERNEL(int64_t b, int64_t j) {
+  for_each(dev, dense(vectors.data(), batch, states.length), [=] KERNEL(int64_t b, int64_t j) {
     const bool has_state = j < units && !layer.begins_anew(0, b);
     const A state = has_state ? recurrence::value_or_zero(layer.h_0, b, j) : A(0);
     states.put(0, b, j, state);
@@ -173,13 +171,11 @@ void run_forward(Device& dev, const Layer<T>& layer, const States<T>& to, const 
   }
 }
 
-// Whether a layer has steps, and weights that fit into blocks. Few and many sequences, and few and
-// many units of a block, have kernels of their own: run(kind of steps, spread) with the one of
-// these that has least to do.
-template <class... Kinds, class T, class Find, class F>
-bool run_if_it_fits(Products<Kinds...>, const Layer<T>& layer, Find find, F run) {
-  if (layer.steps() == 0 || layer.batch() == 0 || layer.units() == 0) return false;
-  const Spread spreads[] = {find(Kinds())...};
+// run(kind of steps, spread) with the one of these that has least to do, if the weights fit: few
+// and many sequences, and few and many units of a block, have kernels of their own.
+template <class... Kinds, class T, class F>
+bool run_best(OneOf<Kinds...>, Device& dev, const Layer<T>& layer, F run) {
+  const Spread spreads[] = {Kinds::find_spread(dev, layer)...};
   int best = -1, place = 0;
   for (const Spread& each : spreads) {
     if (each && (best < 0 || each.work < spreads[best].work)) best = place;
@@ -189,15 +185,17 @@ bool run_if_it_fits(Products<Kinds...>, const Layer<T>& layer, Find find, F run)
   ((place++ == best ? run(Kinds(), spreads[best]) : void()), ...);
   return best >= 0;
 }
-
-// The kinds of steps that a layer may take, by f: in float, or by matrix units where its numbers
-// have two bytes or may be sums of such.
-template <class T, class InFloat, class ByUnits, class F>
-bool with_products(const Layer<T>& layer, InFloat in_float, ByUnits by_units, F f) {
+// In float, or by matrix units where numbers have two bytes or may be sums of such. Whether there
+// are steps, and weights that fit.
+template <class InFloat, class ByUnits, class T, class F>
+bool run_if_it_fits(Device& dev, const Layer<T>& layer, F run) {
+  if (layer.steps() == 0 || layer.batch() == 0 || layer.units() == 0) return false;
   if constexpr (std::is_same_v<T, float>) {
-    if (!layer.high) return f(in_float);
+    return (layer.high && run_best(ByUnits(), dev, layer, run)) ||
+           run_best(InFloat(), dev, layer, run);
+  } else {
+    return run_best(ByUnits(), dev, layer, run);
   }
-  return f(by_units);
 }
 // Float as two bf16.
 template <class T, int RowTiles, int ItemTiles>
@@ -209,19 +207,15 @@ template <class Cell, class T>
 void recurrent_layer(Device& dev, const Layer<T>& layer, const States<T>& to) {
   if constexpr (kTogether<Cell, T>) {
     recurrence::check_lengths(layer);
-    using InFloat = Products<ForwardSteps<Cell, T, StepProduct<8, 2>>,
-                             ForwardSteps<Cell, T, StepProduct<8, 5>>>;
-    using ByUnits = Products<ForwardSteps<Cell, T, TensorProductOf<T, 2, 1>>,
-                             ForwardSteps<Cell, T, TensorProductOf<T, 2, 4>>,
-                             ForwardSteps<Cell, T, TensorProductOf<T, 4, 2>>>;
-    const bool done = with_products(layer, InFloat(), ByUnits(), [&](auto kinds) {
-      return run_if_it_fits(
-          kinds, layer, [&](auto steps) { return forward_spread<decltype(steps)>(dev, layer); },
-          [&](auto steps, const Spread& found) {
-            run_forward<decltype(steps), Cell>(dev, layer, to, found);
-          });
-    });
-    if (done) return;
+    using InFloat =
+        OneOf<ForwardSteps<Cell, T, StepProduct<8, 2>>, ForwardSteps<Cell, T, StepProduct<8, 5>>>;
+    using ByUnits = OneOf<ForwardSteps<Cell, T, TensorProductOf<T, 2, 1>>,
+                          ForwardSteps<Cell, T, TensorProductOf<T, 2, 4>>,
+                          ForwardSteps<Cell, T, TensorProductOf<T, 4, 2>>>;
+    const auto run = [&](auto steps, const Spread& found) {
+      run_forward<decltype(steps), Cell>(dev, layer, to, found);
+    };
+    if (run_if_it_fits<InFloat, ByUnits>(dev, layer, run)) return;
   }
   nativeops::recurrent_layer<Cell, T>(dev, layer, to);
 }

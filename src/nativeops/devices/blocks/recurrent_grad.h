@@ -4,7 +4,6 @@
 #pragma once
 #include <cstdint>
 
-#include "nativeops/devices/blocks/halves.h"
 #include "nativeops/devices/blocks/recurrent.h"
 #include "nativeops/devices/recurrent_grad.h"
 
@@ -40,6 +39,11 @@ struct BackwardSteps {
   struct Known {
     T kept[Cell::kKept + 1], d_y, out, state, cell, cell_before;
   };
+
+  static Spread find_spread(Device& dev, const Layer<T>& layer) {
+    return tuned::spread<Product>(dev, layer.units(), 1, kStateGates * layer.units(),
+                                  layer.batch());
+  }
 
   KERNEL void operator()() const {
     const int64_t units = layer.units(), batch = layer.batch(), depth = kStateGates * units;
@@ -86,21 +90,14 @@ struct BackwardSteps {
   }
 
   KERNEL void read(int64_t s, int64_t b, int64_t j, Known& known) const {
-    const int64_t t = layer.time(s, b), units = layer.units();
-    for (int q = 0; q < Cell::kKept; ++q) {
-      const int64_t k = q * units + j;
-      known.kept[q] = from.gates ? from.gates(t, b, k) : parts(t, b, k);
-    }
+    const int64_t t = layer.time(s, b);
+    recurrence::load_kept<Cell>(from, parts, t, b, j, layer.units(), known.kept);
     known.d_y = from.d_y(t, b, j);
     known.out = from.y(t, b, j);
     if (Cell::kReadsState) known.state = h_before(t, b, j);
     if (!Cell::kHasCell) return;
     known.cell = from.cells(t, b, j);
-    if (s > 0) {
-      known.cell_before = from.cells(layer.time(s - 1, b), b, j);
-    } else if (layer.c_0) {
-      known.cell_before = layer.c_0(b, j);
-    }
+    known.cell_before = recurrence::cell_before<T, T>(layer, from, s, b, j);
   }
 
   // The gradients of a unit's gates; returns what passes by them to the state before.
@@ -114,12 +111,6 @@ struct BackwardSteps {
     return past;
   }
 };
-
-template <class Steps, class T>
-Spread backward_spread(Device& dev, const Layer<T>& layer) {
-  return spread<typename Steps::Product>(dev, layer.units(), 1, Steps::kStateGates * layer.units(),
-                                         layer.batch());
-}
 
 template <class Steps, class Cell, class T>
 void run_backward(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
@@ -155,22 +146,18 @@ void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& 
   if constexpr (kTogether<Cell, T>) {
     recurrence::check_lengths(layer);
     constexpr int kMore = Cell::kStateGates == 1 ? 8 : 4;  // a unit of more gates has longer rows
-    using InFloat = Products<BackwardSteps<Cell, T, StepProduct<2, 2>>,
-                             BackwardSteps<Cell, T, StepProduct<2, 5>>,
-                             BackwardSteps<Cell, T, StepProduct<kMore, 2>>,
-                             BackwardSteps<Cell, T, StepProduct<kMore, 5>>>;
-    using ByUnits = Products<BackwardSteps<Cell, T, TensorProductOf<T, 1, 1>>,
-                             BackwardSteps<Cell, T, TensorProductOf<T, 1, 2>>,
-                             BackwardSteps<Cell, T, TensorProductOf<T, 1, 4>>,
-                             BackwardSteps<Cell, T, TensorProductOf<T, 2, 1>>>;
-    const bool done = with_products(layer, InFloat(), ByUnits(), [&](auto kinds) {
-      return run_if_it_fits(
-          kinds, layer, [&](auto steps) { return backward_spread<decltype(steps)>(dev, layer); },
-          [&](auto steps, const Spread& found) {
-            run_backward<decltype(steps), Cell>(dev, layer, from, to, found);
-          });
-    });
-    if (done) return;
+    using InFloat =
+        OneOf<BackwardSteps<Cell, T, StepProduct<2, 2>>, BackwardSteps<Cell, T, StepProduct<2, 5>>,
+              BackwardSteps<Cell, T, StepProduct<kMore, 2>>,
+              BackwardSteps<Cell, T, StepProduct<kMore, 5>>>;
+    using ByUnits = OneOf<BackwardSteps<Cell, T, TensorProductOf<T, 1, 1>>,
+                          BackwardSteps<Cell, T, TensorProductOf<T, 1, 2>>,
+                          BackwardSteps<Cell, T, TensorProductOf<T, 1, 4>>,
+                          BackwardSteps<Cell, T, TensorProductOf<T, 2, 1>>>;
+    const auto run = [&](auto steps, const Spread& found) {
+      run_backward<decltype(steps), Cell>(dev, layer, from, to, found);
+    };
+    if (run_if_it_fits<InFloat, ByUnits>(dev, layer, run)) return;
   }
   nativeops::recurrent_layer_grad<Cell, T>(dev, layer, from, to);
 }

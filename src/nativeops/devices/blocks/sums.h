@@ -24,7 +24,8 @@ struct AddRowsKernel {
     const int part = static_cast<int>(threadIdx.y), column = static_cast<int>(threadIdx.x);
     const int64_t n = rows.size(0), low = part * n / kParts, high = (part + 1) * n / kParts;
     NATIVEOPS_ROLLED
-    for (int64_t first = int64_t{blockIdx.x} * 32; first < to.size(0); first += gridDim.x * 32) {
+    for (int64_t first = int64_t{blockIdx.x} * 32; first < to.size(0);
+         first += int64_t{gridDim.x} * 32) {
       const int64_t k = first + column;
       A sum(0);
       if (k < to.size(0)) {
@@ -43,7 +44,7 @@ struct AddRowsKernel {
   }
 };
 
-// to[k] = Σ_i rows[i, k]; there is one at least, and all may be used up.
+// to[k] = Σ_i rows[i, k]; rows may be used up.
 template <class A, class T>
 void add_rows(Device& dev, View<A, 2> rows, View<T, 1> to) {
   using Kernel = AddRowsKernel<A, T>;

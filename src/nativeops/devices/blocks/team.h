@@ -82,7 +82,8 @@ struct Team {
     });
   }
 
-  // f(warp, i) for lo <= i < hi: each warp of the team has its own.
+  // f(warp, i) for lo <= i < hi: each warp of the team has its own. Some threads of a warp may
+  // return early, but not before its last sum, max or sync.
   template <class F>
   KERNEL void each_by_warp(int64_t lo, int64_t hi, F f) const {
     const int64_t warps = size() / Warp::size();

@@ -4,7 +4,6 @@
 // that of three such products: what is left out is at most 3·2^-18 of it.
 #pragma once
 #include <cstdint>
-#include <type_traits>
 
 #include "nativeops/devices/blocks/together.h"
 

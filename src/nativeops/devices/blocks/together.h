@@ -11,7 +11,7 @@ namespace nativeops::tuned {
 
 constexpr int kWarps = 8, kTogetherThreads = 32 * kWarps;
 // The lanes of half a warp stand in so many rows and columns; the other half takes other numbers.
-constexpr int kLaneRows = 4, kLaneItems = 4, kHalves = 2;
+constexpr int kLaneRows = 4, kLaneItems = 4, kWarpHalves = 2;
 constexpr int kStages = 4;  // pieces of the vectors: one is used while the others are on their way
 constexpr int kFewestPiece = 256, kMostPiece = 512;  // if the memory is enough
 
@@ -96,7 +96,7 @@ struct StepProduct {
     // Shared memory gives a warp 16 bytes per lane in four cycles, the second cache a block 48 a
     // cycle.
     constexpr int64_t kLoads = kRows / kLaneRows + kItems / kLaneItems;
-    const int64_t cycles = max2(depth * kLoads / kHalves, count * depth / 12);
+    const int64_t cycles = max2(depth * kLoads / kWarpHalves, count * depth / 12);
     return {piece, bytes(piece), cycles + 300 * (depth / piece)};
   }
 
@@ -145,7 +145,7 @@ struct StepProduct {
       const int64_t k0 = int64_t{p} * piece;
       const int fours = static_cast<int>((min2<int64_t>(piece, depth - k0) + 3) / 4);
       const float* here = stage(p) + item * v_step;
-      for (int four = kHalves * warp + half; four < fours; four += kHalves * kWarps) {
+      for (int four = kWarpHalves * warp + half; four < fours; four += kWarpHalves * kWarps) {
         float v[ItemsPerLane][4];
         NATIVEOPS_UNROLL
         for (int i = 0; i < ItemsPerLane; ++i)

@@ -240,10 +240,6 @@ inline void await_arrivals(const unsigned* count, unsigned wanted,
   sync(file, line);
 }
 
-template <class T>
-T read_fresh(const T* number) {
-  return *number;
-}
 inline Words read_fresh_words(const void* from) {
   Words words;
   memcpy(&words, from, sizeof words);

@@ -110,13 +110,7 @@ __device__ inline void await_arrivals(const unsigned* count, unsigned wanted) {
   sync();
 }
 
-// A number that another block may have just written: not from this multiprocessor's cache.
-template <class T>
-__device__ T read_fresh(const T* number) {
-  return __ldcg(number);
-}
-
-// 16 bytes of that kind.
+// 16 bytes that another block may have just written: not from this multiprocessor's cache.
 __device__ inline Words read_fresh_words(const void* from) {
   const uint4 words = __ldcg(static_cast<const uint4*>(from));
   return {{words.x, words.y, words.z, words.w}};
