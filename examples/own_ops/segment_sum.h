@@ -8,8 +8,8 @@ namespace nativeops {
 // The rows of each group of 2^bits segments, in their order: row i of segment s as (i << bits) +
 // (s mod 2^bits), in `order` from range(group, 0) to range(group, 1).
 template <class I>
-void put_rows_in_order(Device& dev, In<I, 1> segment, int64_t count, int bits, View<int64_t, 2> range,
-                  View<int64_t, 1> order) {
+void put_rows_in_order(Device& dev, In<I, 1> segment, int64_t count, int bits,
+                       View<int64_t, 2> range, View<int64_t, 1> order) {
   const auto group = [=] KERNEL(int64_t i) {
     const int64_t s = segment(i);
     return s >= 0 && s < count ? s >> bits : -1;

@@ -139,34 +139,14 @@ void weight_grad(Device& dev, Out<T, 2> to, In<P, 2> parts, In<P, 2> right, cons
              rows(to, gate * units, count * units));
   });
 }
-// In two steps, so that many threads have something to add, in an order that the sizes alone say.
 template <class T, class P>
 void bias_grad(Device& dev, Out<T, 1> to, In<P, 2> parts, const int* part, int gates) {
-  using A = Accum<T>;
-  const int64_t units = to ? to.size(0) / gates : 0, frames = parts.size(0);
-  const int64_t each = max2<int64_t>(64, (frames + 63) / 64), stripes = (frames + each - 1) / each;
-  auto memory = dev.template workspace<A>(stripes * units);
-  const Out<A, 2> sums = dense(memory.data(), stripes, units);
+  const int64_t units = to ? to.size(0) / gates : 0;
   for (int g = 0; to && g < gates; ++g) {
     const In<P, 2> own = columns(parts, part[g] * units, units);
     const Out<T, 1> gate{to.data + g * units * to.stride(0), {units}, {to.stride(0)}};
-    for_each(
-        dev, sums,
-        [=] KERNEL(int64_t stripe, int64_t j) {
-          const int64_t end = min2(frames, (stripe + 1) * each);
-          A total = 0;
-          for (int64_t i = stripe * each; i < end; ++i) total += A(own(i, j));
-          sums(stripe, j) = total;
-        },
-        each);
-    for_each(
-        dev, gate,
-        [=] KERNEL(int64_t j) {
-          A total = 0;
-          for (int64_t stripe = 0; stripe < stripes; ++stripe) total += sums(stripe, j);
-          gate(j) = T(total);
-        },
-        stripes);
+    sum_rows(dev, parts.size(0), gate,
+             [=] KERNEL(int64_t i, int64_t j) { return Accum<T>(own(i, j)); });
   }
 }
 

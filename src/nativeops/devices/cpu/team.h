@@ -12,27 +12,12 @@ namespace nativeops {
 // How many teams suit an op that itself splits one long loop among them.
 constexpr int64_t kManyTeams = 64;
 
-// The threads of a team that go in step on a GPU: for what is too short for the whole team.
-struct Warp {
-  int rank() const { return 0; }
-  static constexpr int size() { return 1; }
-  void sync() const {}
-
-  // As those of a team; but what others of the warp wrote is visible after sync() alone.
-  template <class F>
-  [[gnu::flatten]] void each(int64_t lo, int64_t hi, F f) const {
-    NATIVEOPS_IVDEP
-    for (int64_t i = lo; i < hi; ++i) f(i);
-  }
-  template <class F>
-  TeamValue<F> sum(int64_t lo, int64_t hi, F f) const;
-  template <class F>
-  TeamValue<F> max(int64_t lo, int64_t hi, F f) const;
-};
+struct Team;
+using Warp = Team;  // the threads of a team that go in step on a GPU
 
 struct Team {
   int rank() const { return 0; }
-  int size() const { return 1; }
+  static constexpr int size() { return 1; }
   void sync() const {}
 
   // f(i) for lo <= i < hi, in any order; between two phases that share data: sync(). With the same
@@ -62,7 +47,7 @@ struct Team {
   // f(warp, i) for lo <= i < hi: each warp of the team has its own.
   template <class F>
   void each_by_warp(int64_t lo, int64_t hi, F f) const {
-    for (int64_t i = lo; i < hi; ++i) f(Warp{}, i);
+    for (int64_t i = lo; i < hi; ++i) f(*this, i);
   }
 
   // The reductions of f(i) over lo <= i < hi, known to all threads of the team. All of them must
@@ -120,15 +105,6 @@ struct Team {
     return fold(fold(part[0], part[2]), fold(part[1], part[3]));
   }
 };
-
-template <class F>
-TeamValue<F> Warp::sum(int64_t lo, int64_t hi, F f) const {
-  return Team{}.sum(lo, hi, f);
-}
-template <class F>
-TeamValue<F> Warp::max(int64_t lo, int64_t hi, F f) const {
-  return Team{}.max(lo, hi, f);
-}
 
 // body(low, high) for parts of [0, n): a task of its own would cost more than a small item.
 template <class F>
