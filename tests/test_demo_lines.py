@@ -26,6 +26,7 @@ from nativeops.demos.digits import Digits, digits
 from nativeops.demos.lines_data import HEIGHT, compose, held_out_lines, training_lines
 from nativeops.demos.lines_train import Plan, Training, train
 from nativeops.errors import ArgumentError
+from nativeops.testing.aspects import num_threads
 
 TINY = Plan(steps=6, batch=3, hidden=8, keep_every=2)
 
@@ -224,9 +225,19 @@ def test_quick_takes_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_the_command_trains_reads_compares_and_draws(tmp_path: Path) -> None:
-    """One test, as its minute of training should be spent once."""
+    """One test, as its minute of training should be spent once.
+
+    With one thread: beside other tests PyTorch's wait for one another most of the time.
+    """
     picture, page = tmp_path / "picture.png", tmp_path / "page.html"
-    result = CliRunner().invoke(app, ["demo", "--output", str(picture), "--report", str(page)])
+    words = ["demo", "--output", str(picture), "--report", str(page)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with num_threads(1):
+            result = CliRunner().invoke(app, words)
+    finally:
+        torch.set_num_threads(before)
     assert result.exit_code == 0, result.output
     _reads_98_of_100_digits(result.stdout)
     _compares_with_pytorch(result.stdout)

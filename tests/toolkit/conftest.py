@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the C++ tests of the toolkit, each once per session."""
+"""Compile the C++ tests of the toolkit, each once for all processes of a session."""
 
+import fcntl
+import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,19 +19,28 @@ Build = Callable[..., Path]
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """`build("loops.cpp", "-O2")`: the path of the program."""
-    folder = tmp_path_factory.mktemp("toolkit")
-    built: dict[tuple[str, ...], Path] = {}
+    base = tmp_path_factory.getbasetemp()
+    # Beside those of the other processes, if there are any: some programs take minutes to compile.
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "toolkit"
+    folder.mkdir(exist_ok=True)
 
     def compile_once(source: str, *flags: str) -> Path:
-        key = (source, *flags)
-        if key not in built:
-            assert shutil.which("g++"), "these tests need g++"
-            program = folder / f"{Path(source).stem}_{len(built)}"
-            command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror"]
-            command += [*flags, f"-I{SRC}", str(HERE / source), "-o", str(program), "-pthread"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr[:4000]
-            built[key] = program
-        return built[key]
+        key = hashlib.sha256(repr((source, flags)).encode()).hexdigest()[:16]
+        program = folder / f"{Path(source).stem}_{key}"
+        with program.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not program.exists():
+                _compile(HERE / source, flags, program)
+        return program
 
     return compile_once
+
+
+def _compile(source: Path, flags: tuple[str, ...], program: Path) -> None:
+    assert shutil.which("g++"), "these tests need g++"
+    unfinished = program.with_suffix(".part")
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror"]
+    command += [*flags, f"-I{SRC}", str(source), "-o", str(unfinished), "-pthread"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:4000]
+    unfinished.rename(program)

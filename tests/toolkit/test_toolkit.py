@@ -47,7 +47,7 @@ SLOW = {
 }
 # The level with tiles, which are in software here; memory is watched, as kernels work on raw rows.
 SOFT_TILES = (
-    "-O1", *KERNEL_FLAGS[1:], *AVX512, "-mprefer-vector-width=512", "-DNATIVEOPS_LEVEL=3",
+    "-Og", *KERNEL_FLAGS[1:], *AVX512, "-mprefer-vector-width=512", "-DNATIVEOPS_LEVEL=3",
     "-DNATIVEOPS_SOFT_TILES", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 )  # fmt: skip
 PROGRAMS |= {
