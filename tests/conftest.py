@@ -16,6 +16,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden", action="store_true", help="rewrite the golden files")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what takes minutes to compile, or one process would end with it alone."""
+    items.sort(key=lambda item: "toolkit" not in item.path.parts)
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compare a text with its golden file, or rewrite the file (`make golden`)."""
