@@ -48,13 +48,9 @@ def run(*command: object, cache: Path, **settings: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all processes of the tests: the engine of light_gru takes a minute to compile."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "own_ops"
-    folder.mkdir(exist_ok=True)
-    return folder
+@pytest.fixture
+def cache(shared_folder: Path) -> Path:
+    return shared_folder / "own_ops"
 
 
 def test_there_are_these_and_no_others() -> None:

@@ -3,7 +3,6 @@
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -17,16 +16,12 @@ Build = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+def build(shared_folder: Path) -> Build:
     """`build("loops.cpp", "-O2")`: the path of the program."""
-    base = tmp_path_factory.getbasetemp()
-    # Beside those of the other processes, if there are any: some programs take minutes to compile.
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "toolkit"
-    folder.mkdir(exist_ok=True)
 
     def compile_once(source: str, *flags: str) -> Path:
         key = hashlib.sha256(repr((source, flags)).encode()).hexdigest()[:16]
-        program = folder / f"{Path(source).stem}_{key}"
+        program = shared_folder / f"{Path(source).stem}_{key}"
         with program.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not program.exists():
