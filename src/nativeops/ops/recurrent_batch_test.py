@@ -67,19 +67,37 @@ def test_sequences_without_a_step_keep_their_state(kind: Kind, reverse: bool, le
 @each_kind
 @both_ways
 @each_level
+@pytest.mark.parametrize("lengths", [LENGTHS, [30, 17, 14]], ids=["short", "long"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-def test_sequence_in_a_batch_is_as_alone(kind: Kind, reverse: bool, level: str, dtype) -> None:
-    given = draw(kind, SIZE, LENGTHS, dtype=dtype, reverse=reverse)
+def test_sequence_in_a_batch_is_as_alone(kind: Kind, reverse, level: str, dtype, lengths) -> None:
+    size = (max(lengths), len(lengths), *SIZE[2:])
+    given = draw(kind, size, lengths, dtype=dtype, reverse=reverse)
     arriving = draw_arriving(kind, given)
     with selected(level):
         found = forward_backward(kind, given, arriving)
-        for b, length in enumerate(LENGTHS[:8]):
+        for b, length in enumerate(lengths[:8]):
             single = forward_backward(*(kind, alone(given, b, length), alone(arriving, b, length)))
             for name, axis in per_sequence(kind):
                 mine = np.take(found[name], [b], axis)
                 mine = mine[:length] if axis else mine
                 of_kept = name.startswith("d_")
                 assert_near(mine, single[name], f"`{name}` of sequence {b}", of_kept=of_kept)
+
+
+@each_kind
+@both_ways
+@each_level
+def test_only_sequence_may_end_early(kind: Kind, reverse: bool, level: str) -> None:
+    given = draw(kind, (30, 1, 20, 70), [17], reverse=reverse)
+    arriving = draw_arriving(kind, given)
+    with selected(level):
+        found = forward_backward(kind, given, arriving)
+        single = forward_backward(kind, alone(given, 0, 17), alone(arriving, 0, 17))
+    for name, axis in per_sequence(kind):
+        mine = found[name][:17] if axis else found[name]
+        assert_same(mine, single[name], f"`{name}`")
+    assert not found["output"][17:].any()
+    assert not found["d_x"][17:].any()
 
 
 def alone(values: Values, b: int, length: int) -> Values:
@@ -93,7 +111,9 @@ def alone(values: Values, b: int, length: int) -> Values:
 @each_kind
 @both_ways
 @each_level
-@pytest.mark.parametrize("size", [SIZE, (100, 9, 40, 33), (4, 7, 3, 5), (9, 1, 30, 300)], ids=str)
+@pytest.mark.parametrize(
+    "size", [SIZE, (100, 9, 40, 33), (4, 7, 3, 5), (9, 1, 30, 300), (20, 1, 9, 300)], ids=str
+)
 def test_any_number_of_threads_gives_the_same_bits(kind: Kind, reverse, level: str, size) -> None:
     given = draw(kind, size, dtype="float32", reverse=reverse)
     arriving = draw_arriving(kind, given)

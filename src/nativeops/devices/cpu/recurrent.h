@@ -49,7 +49,8 @@ class Forward {
         recurrent_(dev, split_, layer.w_hh, layer.b_hh, seq_.frames(), !to.gates, seq_.steps == 1),
         second_(dev, out_split_, layer.w_second, layer.b_second, seq_.frames(), !to.gates,
                 seq_.steps == 1),
-        items_(std::max(split_.panels, out_split_.panels)),
+        items_(seq_.batch == 1 ? std::max(groups_of(split_), groups_of(out_split_))
+                               : std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
         fused_(!Cell::kSecond && !layer.sums && seq_.batch >= kManyRows &&
                (layer.inputs() + layer.width()) * kWidest * static_cast<int64_t>(sizeof(V)) <=
@@ -73,17 +74,17 @@ class Forward {
                          out_split_.vectors * layer_.units());
     run_phases<typename Of::Thread>(
         dev_, chunks * per_chunk, items_, steps,
-        [&](int64_t, int64_t phase, int64_t panel, int64_t next) {
+        [&](int64_t, int64_t phase, int64_t item, int64_t next) {
           const int64_t first = phase / per_chunk * chunk_, stage = phase % per_chunk - converts_;
-          if (stage < 0) return convert(first, panel);
+          if (stage < 0) return convert(first, item);
           const int64_t step = first + stage / kStages;
           if (step >= seq_.steps) return;
-          if (stage % kStages == 1) return second_half(step, panel, next);
-          if (panel >= split_.panels) return;
-          if (step == 0) input_.make_ready(panel), recurrent_.make_ready(panel);
-          const bool inputs = step == first && !fused_;
-          if (inputs) multiply_input(first, panel);
-          first_half(step, panel, inputs || fused_ ? input_.panel(next) : recurrent_.panel(next));
+          if (stage % kStages == 1) {
+            second_half(step, item, next);
+          } else {
+            before_step(step, first, item);
+            first_half(step, step == first, item, next);
+          }
           if (streams_) simd::settle();
         },
         kStages);
@@ -100,6 +101,9 @@ class Forward {
   // Blocks of rows whose formulas follow one another: they overlap, but not with a product.
   static constexpr int kTogether = kTiles ? 1 : 4;
 
+  // Panels of the only sequence whose formulas follow one another.
+  static constexpr int64_t kGroup = 4;
+
   template <int kVectors>
   static constexpr int kMost = kTogether * Of::template kRows<kVectors>;
 
@@ -110,6 +114,23 @@ class Forward {
     if (units == 2) return f(std::integral_constant<int, 2>());
     if (units == 3) return f(std::integral_constant<int, 3>());
     f(std::integral_constant<int, 4>());
+  }
+
+  int64_t groups_of(const Split& split) const {
+    return std::min(split.panels,
+                    round_up(ceil_div(split.panels, kGroup), int64_t{dev_.num_threads()}));
+  }
+  // The panels of an item: one or none, of the only sequence up to kGroup. first is the panel after
+  // those of the item before.
+  struct Range {
+    int64_t first, end;
+  };
+  Range panels(const Split& split, int64_t item) const {
+    return {item * split.panels / items_, (item + 1) * split.panels / items_};
+  }
+  template <class Some>
+  const A* first_panel(const Some& weights, const Split& split, int64_t item) const {
+    return item < 0 ? nullptr : weights.panel(panels(split, item).first);
   }
 
   int64_t row(int64_t step, int64_t r) const { return step % 2 * seq_.batch + r; }
@@ -221,8 +242,49 @@ class Forward {
     weights.for_some(seq_.active(step), kRows, kTogether, multiply_some);
   }
 
-  // One step of all its sequences for the hidden units of a panel.
-  void first_half(int64_t step, int64_t panel, const A* soon) {
+  // What a step needs of the panels of an item: the weights, and of the first of a chunk the sums
+  // of the inputs.
+  void before_step(int64_t step, int64_t first, int64_t item) {
+    const auto [begin, end] = panels(split_, item);
+    for (int64_t panel = begin; panel < end; ++panel) {
+      if (step == 0) input_.make_ready(panel), recurrent_.make_ready(panel);
+      if (step == first && !fused_) multiply_input(first, panel);
+    }
+  }
+
+  // One step of all sequences for the hidden units of an item.
+  void first_half(int64_t step, bool begins, int64_t item, int64_t next) {
+    const auto [first, end] = panels(split_, item);
+    if (seq_.batch == 1) {
+      if (seq_.active(step) == 1) step_of_one(step, first, end);
+    } else if (first < end) {
+      step_of_all(step, first,
+                  begins || fused_ ? first_panel(input_, split_, next)
+                                   : first_panel(recurrent_, split_, next));
+    }
+    for (int64_t panel = first; panel < end; ++panel) clear_beyond_ends(step, panel);
+  }
+
+  // The formulas come after all products, in pairs, so that weights arrive without a pause.
+  void step_of_one(int64_t step, int64_t first, int64_t end) {
+    alignas(64) A sums[kGroup * kUnits * Cell::kStateGates * n];
+    Place at[kGroup * kUnits];
+    int64_t places = 0;
+    const A* const state = hidden_.words(row(step, 0));
+    fetch_rows(&state, 1, Of::words(layer_.width()));
+    for (int64_t panel = first; panel < end; ++panel) {
+      A* to = sums + places * Cell::kStateGates * n;
+      recurrent_.multiply(panel, &state, 1, to, true);
+      for (int u = 0; u < split_.count(panel); ++u, to += Cell::kStateGates * n) {
+        at[places++] = {0, (split_.first(panel) + u) * n, input_sums(step, 0, panel, u), to};
+      }
+    }
+    int64_t p = 0;
+    for (; p + 2 <= places; p += 2) apply(Two(), step, at + p);
+    if (p < places) apply(One(), step, at + p);
+  }
+
+  void step_of_all(int64_t step, int64_t panel, const A* soon) {
     with_width<kUnits>(split_.count(panel), [&](auto units) {
       constexpr int kRows = kMost<units * Cell::kStateGates>;
       alignas(64) A inputs[kRows * units * kGates * n];
@@ -243,10 +305,15 @@ class Forward {
           [&](auto rows, int64_t r, int u, const A* sums) {
             A* from_input = fused_ ? inputs + ((r - block) * units + u) * kGates * n
                                    : input_sums(step, r, panel, u);
-            apply(rows, step, r, (split_.first(panel) + u) * n, from_input, sums,
-                  int64_t{units} * n);
+            const int64_t unit = (split_.first(panel) + u) * n, width = int64_t{units} * n;
+            const Place at[] = {
+                {r, unit, from_input, sums},
+                {r + 1, unit, from_input + kGates * width, sums + Cell::kStateGates * width}};
+            apply(rows, step, at);
           });
     });
+  }
+  void clear_beyond_ends(int64_t step, int64_t panel) {
     beyond_ends(step, split_, panel, layer_.units(), [&](int64_t t, int64_t b, int64_t j) {
       if (!Cell::kSecond) to_.y(t, b, j) = T(0);
       if (Cell::kHasCell && to_.cells) to_.cells(t, b, j) = T(0);
@@ -256,68 +323,84 @@ class Forward {
     });
   }
 
-  // The cell's formula for a vector of units of one sequence, or of two side by side: it is a chain
-  // of operations that wait for each other, and two chains take hardly longer than one. A row of
-  // sums has `width` numbers for each gate.
+  // A vector of units of a sequence, and its sums.
+  struct Place {
+    int64_t r, unit;
+    A* from_input;
+    const A* from_state;
+  };
+
+  // The cell's formula at one place, or at two side by side: it is a chain of operations that wait
+  // for each other, and two chains take hardly longer than one.
   template <class Some>
-  void apply(Some rows, int64_t step, int64_t r, int64_t unit, A* from_input, const A* from_state,
-             int64_t width) {
+  void apply(Some places, int64_t step, const Place* at) {
     using W = typename Some::template Of<A>;
-    const auto input = [&](int i, int g) { return from_input + i * kGates * width + g * n; };
     W x[kGates], h[Cell::kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c{}, before{};
     for (int g = 0; g < kGates; ++g) {
-      x[g] = rows.load([&](int i) { return input(i, g); });
+      x[g] = places.template from<A>([&](int i) { return simd::load(at[i].from_input + g * n); });
     }
     for (int g = 0; g < Cell::kStateGates; ++g) {
-      h[g] = rows.load([&](int i) { return from_state + i * Cell::kStateGates * width + g * n; });
+      h[g] = places.template from<A>([&](int i) { return simd::load(at[i].from_state + g * n); });
     }
-    if (Cell::kHasCell) c = rows.load([&](int i) { return cell_.numbers(r + i) + unit; });
+    if (Cell::kHasCell) {
+      c = places.template from<A>(
+          [&](int i) { return simd::load(cell_.numbers(at[i].r) + at[i].unit); });
+    }
     if (Cell::kReadsState) {
-      before = rows.load([&](int i) { return hidden_.numbers(row(step, r + i)) + unit; });
+      before = places.template from<A>(
+          [&](int i) { return simd::load(hidden_.numbers(row(step, at[i].r)) + at[i].unit); });
     }
-    const OwnVectors<T> own{layer_.own, unit, layer_.units()};
+    const OwnVectors<T, Some> own{
+        layer_.own, layer_.units(), {at[0].unit, Some::kCount > 1 ? at[1].unit : 0}};
     const W out = Cell::forward(x, h, before, c, kept, own);
-    rows.each([&](auto i) {
-      const int64_t t = seq_.time(step, r + i), b = seq_.item(r + i), count = layer_.units() - unit;
+    places.each([&](auto i) {
+      const auto [r, unit, from_input, from_state] = at[i];
+      const int64_t t = seq_.time(step, r), b = seq_.item(r), count = layer_.units() - unit;
       if constexpr (Cell::kSecond) {
-        middle_.set(r + i, unit, rows.of(out, i));
+        middle_.set(r, unit, places.of(out, i));
         for (int g = 0; Cell::kReadsState && g < kGates; ++g) {
-          simd::store(input(i, g), rows.of(x[g], i));
+          simd::store(from_input + g * n, places.of(x[g], i));
         }
       } else {
-        finish(step, r + i, unit, rows.of(out, i));
+        finish(step, r, unit, places.of(out, i));
       }
       if (to_.gates) {
         V own_kept[Cell::kKept > 0 ? Cell::kKept : 1];
-        for (int q = 0; q < Cell::kKept; ++q) own_kept[q] = rows.of(kept[q], i);
+        for (int q = 0; q < Cell::kKept; ++q) own_kept[q] = places.of(kept[q], i);
         write_kept<0, Cell::kKept - Cell::kKeptLate>(t, b, unit, own_kept, count);
       }
       if constexpr (Cell::kHasCell) {
-        const V cell = rows.of(c, i);
-        simd::store(cell_.numbers(r + i) + unit, cell);
+        const V cell = places.of(c, i);
+        simd::store(cell_.numbers(r) + unit, cell);
         if (to_.cells) write(to_.cells, t, b, unit, cell, count);
-        if (step + 1 == seq_.length(r + i)) store_along(to_.c_n, &to_.c_n(b, unit), cell, count);
+        if (step + 1 == seq_.length(r)) store_along(to_.c_n, &to_.c_n(b, unit), cell, count);
       }
     });
   }
 
-  void second_half(int64_t step, int64_t panel, int64_t next) {
+  void second_half(int64_t step, int64_t item, int64_t next) {
     if constexpr (Cell::kSecond) {
-      if (panel >= out_split_.panels) return;
-      if (step == 0) second_.make_ready(panel);
-      with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
-        this->template multiply<units, 1>(
-            step, panel, second_, middle_, 0, second_.panel(next), [](int64_t, int64_t) {},
-            [&](auto rows, int64_t r, int u, const A* sums) {
-              rows.each([&](auto i) {
-                apply_second(step, r + i, panel, u, simd::load(sums + i * units * n));
-              });
-            });
-      });
-      beyond_ends(step, out_split_, panel, layer_.width(),
-                  [&](int64_t t, int64_t b, int64_t j) { to_.y(t, b, j) = T(0); });
-      if (streams_) simd::settle();
+      const auto [first, end] = panels(out_split_, item);
+      for (int64_t panel = first; panel < end; ++panel) {
+        second_half_of(
+            step, panel,
+            panel + 1 < end ? second_.panel(panel + 1) : first_panel(second_, out_split_, next));
+      }
     }
+  }
+  void second_half_of(int64_t step, int64_t panel, const A* soon) {
+    if (step == 0) second_.make_ready(panel);
+    with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
+      this->template multiply<units, 1>(
+          step, panel, second_, middle_, 0, soon, [](int64_t, int64_t) {},
+          [&](auto rows, int64_t r, int u, const A* sums) {
+            rows.each([&](auto i) {
+              apply_second(step, r + i, panel, u, simd::load(sums + i * units * n));
+            });
+          });
+    });
+    beyond_ends(step, out_split_, panel, layer_.width(),
+                [&](int64_t t, int64_t b, int64_t j) { to_.y(t, b, j) = T(0); });
   }
   void apply_second(int64_t step, int64_t r, int64_t panel, int u, V sum) {
     const int64_t unit = (out_split_.first(panel) + u) * n;

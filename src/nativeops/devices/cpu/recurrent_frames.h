@@ -38,14 +38,11 @@ class ColumnPanels {
         memory_(dev.workspace<A>(lies_ || !needed ? 0 : split.vectors * n * gates * gate_)) {
     if (memory_.data() == nullptr) return;
     dev.parallel(split.panels, [&](int64_t p) {
-      for (int v = 0; v < split.count(p); ++v) {
-        const int64_t column = (split.first(p) + v) * n;
-        const int64_t inside = std::min<int64_t>(n, matrix.size(1) - column);
-        for (int g = 0; g < gates; ++g) {
-          prepare(
-              {&matrix(g * units_, column), {units_, inside}, {matrix.stride(0), matrix.stride(1)}},
-              panel(p, g), split.count(p), v);
-        }
+      for (int g = 0; g < gates; ++g) {
+        const View<const T, 2> gate{
+            &matrix(g * units_, 0), {units_, matrix.size(1)}, {matrix.stride(0), matrix.stride(1)}};
+        const int count = split.count(p);
+        prepare(part(gate, 0, units_, split.first(p) * n, count * n), panel(p, g), count);
       }
     });
   }
@@ -84,18 +81,25 @@ class ColumnPanels {
     if (gate + 1 < gates_) return panel(p, gate + 1);
     return next < 0 || next >= split.panels ? nullptr : panel(next, 0);
   }
-  void prepare(View<const T, 2> from, A* to, int vectors, int v) const {
+  void prepare(const View<const T, 2>& from, A* to, int vectors) const {
+    if constexpr (!Of::kAreTiles && Of::kPerWord == 1) {
+      return pack(from, to, vectors * n);
+    } else {
+      for (int v = 0; v < vectors; ++v) {
+        prepare(part(from, 0, units_, v * n, n), to, vectors, v);
+      }
+    }
+  }
+  void prepare(const View<const T, 2>& from, A* to, int vectors, int v) const {
     if constexpr (Of::kAreTiles) {
       Of::pack(from, to, vectors, v, gate_);
-    } else if constexpr (Of::kPerWord == 2) {
+    } else {
       for (int64_t k = 0; k < gate_; ++k) {
         for (int64_t i = 0; i < n; ++i) {
           const auto at = [&](int64_t row) { return i < from.size(1) ? from(row, i) : T(0.0f); };
           to[(k * vectors + v) * n + i] = word_of(at(2 * k), at(2 * k + 1));
         }
       }
-    } else {
-      pack(from, to + v * n, vectors * n);
     }
   }
 
@@ -286,7 +290,7 @@ class Again {
     for (int g = 0; g < kStateGates; ++g) h[g] = simd::load(from_h + g * n);
     if (Cell::kHasCell) c = f_.cell_before(step, r).load(unit, f_.units - unit);
     if (Cell::kReadsState) before = f_.state_before(step, r).load(unit, f_.width - unit);
-    const OwnVectors<T> own{f_.layer.own, unit, f_.units};
+    const OwnVectors<T, One> own{f_.layer.own, f_.units, {unit}};
     const V out = Cell::forward(x, h, before, c, kept, own);
     if (Cell::kSecond) f_.store_middle(step, r, unit, out);
     for (int q = 0; q < Cell::kKept; ++q) {

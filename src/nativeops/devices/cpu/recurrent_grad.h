@@ -106,6 +106,7 @@ class Backward {
     const int64_t width = split_.count(panel) * n;
     std::vector<const A*> rows(static_cast<size_t>(later));
     for (int64_t r = 0; r < later; ++r) rows[r] = f_.parts(step + 1, r);
+    fetch_rows(rows.data(), later, f_.row_size);
     std::fill_n(sums, count * width, A(0));
     for (int g = 0; g < Cell::kStateGates && later > 0; ++g) {
       recurrent_.add(panel, g, rows.data(), later, Cell::kStatePart[g] * f_.gate, sums, later == 1,
@@ -184,7 +185,7 @@ class Backward {
     }
     if (Cell::kReadsState) state = row.state_before.load(unit, count);
     if (!Cell::kSecond) out = row.y.load(unit, count);
-    const OwnVectors<T> own{layer_.own, unit, units_};
+    const OwnVectors<T, One> own{layer_.own, units_, {unit}};
     const V past = Cell::backward(kept, out, state, c, c_before, d_out, d_c, part, own);
     if (!Cell::kSecond) simd::store(row.direct + unit, past);
     if constexpr (Cell::kSecond) {
