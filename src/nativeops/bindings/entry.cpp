@@ -39,12 +39,13 @@ bool read_attributes(const core::Op& op, Keywords& keywords, Request& request) {
 
 bool read_arrays(const core::Op& op, PyObject* args, Keywords& keywords, Request& request) {
   const auto n = static_cast<Py_ssize_t>(op.inputs.size()), given = PyTuple_Size(args);
-  if (given > n || given < static_cast<Py_ssize_t>(op.required)) return false;
+  if (given > n) return false;
   for (Py_ssize_t i = 0; i < n; ++i) {
     const core::Array& spec = op.inputs[i];
     PyObject* array = i < given ? PyTuple_GetItem(args, i) : keywords.find(spec.name.c_str());
-    const bool absent = spec.optional && (array == nullptr || array == Py_None);
-    request.arrays[i] = absent ? nullptr : array;
+    if (array == Py_None) array = nullptr;
+    if (array == nullptr && !spec.optional) return false;
+    request.arrays[i] = array;
   }
   return true;
 }

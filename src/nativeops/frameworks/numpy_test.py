@@ -162,6 +162,28 @@ def test_given_arrays_that_fit_cost_no_more_than_new_ones(slow_calls: list[str])
     assert slow_calls == ["pairwise_l1"]
 
 
+def test_arrays_with_names_cost_no_more_than_in_their_places(slow_calls: list[str]) -> None:
+    pairwise_l1(X, Y)  # which defines the op
+    slow_calls.clear()
+    for found in (pairwise_l1(X, y=Y), pairwise_l1(x=X, y=Y), pairwise_l1(y=Y, x=X)):
+        assert agrees(found)
+    assert slow_calls == []
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "words"),
+    [
+        ((X,), {"x": X, "y": Y}, "`x` was given twice|multiple values for argument 'x'"),
+        ((), {"x": X}, "`y`|missing a required argument: 'y'"),
+        ((X,), {"y": None}, "`y`"),
+        ((X, Y), {"z": Y}, "unexpected keyword argument 'z'"),
+    ],
+)
+def test_arrays_with_names_that_do_not_fit_are_explained(args, kwargs, words: str) -> None:
+    with pytest.raises((TypeError, ArgumentError), match=words):
+        pairwise_l1(*args, **kwargs)
+
+
 def test_some_of_several_results_are_given(slow_calls: list[str]) -> None:
     expected = pairwise_l1_grad(X, Y, EXPECTED)
     slow_calls.clear()

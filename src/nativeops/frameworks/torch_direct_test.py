@@ -67,6 +67,17 @@ def test_attributes_and_wanted_results_are_read_as_written():
             assert torch.equal(one, expected) if wanted else one is None
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((X,), {"y": Y}), ((), {"x": X, "y": Y}), ((), {"y": Y, "x": X})]
+)
+def test_arrays_with_names_are_direct_too(args, kwargs):
+    assert torch.equal(direct(pairwise_l1, *args, **kwargs), direct(pairwise_l1, X, Y))
+    leaf = X.clone().requires_grad_()
+    pairwise_l1(y=Y, x=leaf).sum().backward()
+    expected = torch.cdist(leaf, Y, p=1).sum()
+    assert torch.allclose(leaf.grad, torch.autograd.grad(expected, leaf)[0])
+
+
 def test_a_gradient_alone_is_told_apart():
     leaf = X.clone().requires_grad_()
     assert direct(pairwise_l1, leaf, Y) is NotImplemented
@@ -123,10 +134,13 @@ def test_what_is_more_than_memory_takes_the_dispatcher(x):
         ((X, Y), {"p": 1.0}),
         ((X, Y), {"want": ("out",)}),
         ((X, Y), {"out": [D_OUT]}),
-        ((X,), {"y": Y}),
+        ((X,), {"x": X}),
+        ((X,), {"z": Y}),
+        ((X,), {"y": None}),
+        ((X, Y), {"y": Y}),
     ],
 )
-def test_what_must_be_explained_or_is_written_otherwise_is_not_direct(args, kwargs):
+def test_what_must_be_explained_is_not_direct(args, kwargs):
     assert direct(pairwise_l1, *args, **kwargs) is None
 
 
