@@ -173,14 +173,14 @@ def test_arrays_with_names_cost_no_more_than_in_their_places(slow_calls: list[st
 @pytest.mark.parametrize(
     ("args", "kwargs", "words"),
     [
-        ((X,), {"x": X, "y": Y}, "`x` was given twice|multiple values for argument 'x'"),
-        ((), {"x": X}, "`y`|missing a required argument: 'y'"),
-        ((X,), {"y": None}, "`y`"),
+        ((X,), {"x": X, "y": Y}, "multiple values for argument 'x'"),
+        ((), {"x": X}, "missing a required argument: 'y'"),
+        ((X,), {"y": None}, "`y` must be an array, but is NoneType"),
         ((X, Y), {"z": Y}, "unexpected keyword argument 'z'"),
     ],
 )
 def test_arrays_with_names_that_do_not_fit_are_explained(args, kwargs, words: str) -> None:
-    with pytest.raises((TypeError, ArgumentError), match=words):
+    with pytest.raises(ArgumentError, match=words):
         pairwise_l1(*args, **kwargs)
 
 
