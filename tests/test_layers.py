@@ -44,7 +44,7 @@ UPWARDS = {
     ("glue", "ops"),
 }
 DEVICES = ["blocks", "cpu", "cpu_threads", "cuda"]
-# What each folder of C++ may include. Only the two files named here choose a device.
+# What each folder of C++ may include. Only the files named here choose a device.
 INCLUDES = {
     "ops": {"devices", "ops"},
     "ops for cpu": {"devices", "devices/cpu", "ops"},
@@ -52,6 +52,7 @@ INCLUDES = {
     "ops for tuned": {"devices", "ops"},
     "devices": {"devices"},
     "devices/kernel.h": {"devices", *(f"devices/{name}" for name in DEVICES)},
+    "devices/gemm.h": {"devices", *(f"devices/{name}" for name in DEVICES)},
     # Compiled for each device.
     "devices/library.cpp": {"devices", "devices/cpu", "devices/cuda"},
     "devices/recurrent_tuned.h": {"devices", "devices/cpu", "devices/blocks"},

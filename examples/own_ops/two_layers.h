@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two dense layers with a ReLU between, and their gradient. Declared in two_layers.py.
 #pragma once
-#include "nativeops/devices/kernel.h"
+#include "nativeops/devices/gemm.h"
 
 namespace nativeops {
 

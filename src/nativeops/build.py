@@ -176,7 +176,7 @@ def _check_read(op: Op[Any], rule: str) -> None:
     known = {path.resolve() for path in identity.kernel_files(op.kernel)}
     _, _, files = rule.replace("\\\n", " ").partition(": ")
     for word in re.split(r"(?<!\\)\s+", files.strip()):
-        path = Path(word.replace("\\ ", " ").replace("$$", "$")).resolve()
+        path = _resolved(Path(word.replace("\\ ", " ").replace("$$", "$")))
         if path in known or not path.is_relative_to(folder) or path.is_relative_to(_PACKAGE):
             continue
         within = path.relative_to(folder).parts
@@ -185,6 +185,16 @@ def _check_read(op: Op[Any], rule: str) -> None:
         name = "/".join(within)
         text = f"its kernel reads {path} in a way that its changes would not be seen."
         raise BuildError(message(op.name, text, hint=f'write `#include "{name}"` on one line.'))
+
+
+def _resolved(path: Path) -> Path:
+    """``path.resolve()``; hundreds of a compiler's headers lie in a few folders."""
+    return path.resolve() if path.is_symlink() else _resolved_folder(path.parent) / path.name
+
+
+@cache
+def _resolved_folder(path: Path) -> Path:
+    return path.resolve()
 
 
 def _compile(recipe: _Recipe, built: Path) -> None:

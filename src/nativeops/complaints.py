@@ -19,6 +19,9 @@ _PLACE = re.compile(
 _ERROR = re.compile(r"(?:fatal )?error(?: #[\w-]+)?: (.*)$")
 _DIAGNOSTIC = re.compile(r"(?:error|warning|note|remark)(?: #[\w-]+)?: ")
 _AGREEMENT = re.compile(r"(the kernel `.*)$")  # of the static_assert that glue.py writes
+_GEMM = re.compile(
+    r"""['"]gemm['"] (?:was not declared|that is neither|is undefined)|identifier 'gemm'$"""
+)
 _SNIPPET = re.compile(r"^\s+\d* ?\|")
 
 
@@ -37,7 +40,8 @@ class _Complaint:
         if agreement:
             return agreement[1]
         first = f"{self.where}: error: {self.text}" if self.where else f"error: {self.text}"
-        return "\n    ".join([first, *self.snippet[:2]])
+        way_out = ['write `#include "nativeops/devices/gemm.h"`'] if _GEMM.search(self.text) else []
+        return "\n    ".join([first, *self.snippet[:2], *way_out])
 
     @property
     def where(self) -> str:

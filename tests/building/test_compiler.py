@@ -29,10 +29,11 @@ def refusal(header: Path) -> str:
     ("body", "line"),
     [
         (LOOP.format(value="2 * y(i)"), "'y' was not declared"),
+        ("gemm(dev, x, x, out);", '#include "nativeops/devices/gemm.h"'),
         (LOOP.format(value="x(i, i)"), "a view takes one index for each of its axes"),
         ("for_each(dev, out, [=] KERNEL(int64_t i, int64_t j) { out(i) = j; });", "no match"),
     ],
-    ids=["own line", "static_assert of a header", "template of a header"],
+    ids=["own line", "a header is missing", "static_assert of a header", "template of a header"],
 )
 def test_error_of_the_compiler_is_told_at_the_users_line(
     tmp_path: Path, body: str, line: str

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # a product takes ten seconds to compile
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_ops/two_layers.py"
 HEADER = """#pragma once
-#include "nativeops/devices/kernel.h"
+#include "nativeops/devices/gemm.h"
 namespace nativeops {
 template <class T>
 void squared(Device& dev, In<T, 2> x, Out<T, 2> out) {

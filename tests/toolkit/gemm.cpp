@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "harness.h"
+#include "nativeops/devices/gemm.h"
 
 using harness::Array;
 using harness::Layout;

@@ -68,10 +68,11 @@ inline void release(const NativeopsCall*, NativeopsMemory memory) {
   live_allocations().fetch_sub(1);
   std::free(memory.data);
 }
-inline const NativeopsServices kSerial{sizeof(NativeopsServices), serial, [] { return 1; },
-                                       allocate, release};
-inline const NativeopsServices kThreaded{sizeof(NativeopsServices), threaded, [] { return 3; },
-                                         allocate, release};
+inline int32_t never() { return 0; }
+inline const NativeopsServices kSerial{
+    sizeof(NativeopsServices), serial, [] { return 1; }, allocate, release, never};
+inline const NativeopsServices kThreaded{
+    sizeof(NativeopsServices), threaded, [] { return 3; }, allocate, release, never};
 
 // Runs a test on both kinds of services.
 template <class F>

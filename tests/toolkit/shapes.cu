@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every loop shape, both pairwise ops and dropout for every dtype: what must compile for CUDA.
 #include "nativeops/devices/entry.h"
+#include "nativeops/devices/gemm.h"
 #include "nativeops/devices/kernel.h"
 #include "nativeops/ops/dropout.h"
 #include "nativeops/ops/pairwise_l1.h"

@@ -27,6 +27,7 @@ PROGRAMS = {
     "pairwise": ("pairwise.cpp", ("-O1", *KERNEL_FLAGS[1:])),
     "numbers": ("numbers.cpp", KERNEL_FLAGS),
     "numbers with fma": ("numbers.cpp", (*KERNEL_FLAGS, *AVX2)),
+    "crowding": ("crowding.cpp", ("-O2", *AVX2, "-DNATIVEOPS_LEVEL=1")),
     "phases": ("phases.cpp", ("-O2", *AVX2, "-DNATIVEOPS_LEVEL=1")),
     "recurrent on cpu-threads": ("recurrent_blocks.cpp", ON_THREADS),
     "recurrent": ("recurrent.cpp", (*KERNEL_FLAGS, *AVX2, "-DNATIVEOPS_LEVEL=1")),

@@ -87,15 +87,19 @@ void take_back(const NativeopsCall*, NativeopsMemory memory) {
   release_workspace(memory.data, memory.bytes);
 }
 
+// The core's own pool waits for nobody who is late, and its threads do not spin for long: the
+// system stops them too seldom to matter (benchmarks/NOTES.md).
+int32_t never() { return 0; }
+
 const NativeopsServices* services() {
-  static const NativeopsServices table = {sizeof(NativeopsServices), cpu::parallel,
-                                          cpu::num_threads, lend, take_back};
+  static const NativeopsServices table = {
+      sizeof(NativeopsServices), cpu::parallel, cpu::num_threads, lend, take_back, never};
   return &table;
 }
 
 const NativeopsServices* cuda_services() {
-  static const NativeopsServices table = {sizeof(NativeopsServices), cpu::parallel,
-                                          cpu::num_threads, nullptr, nullptr};
+  static const NativeopsServices table = {
+      sizeof(NativeopsServices), cpu::parallel, cpu::num_threads, nullptr, nullptr, never};
   return &table;
 }
 

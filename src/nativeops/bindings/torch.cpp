@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "nativeops/bindings/memory.h"
+#include "nativeops/devices/cpu/crowding.h"
 #include "nativeops/devices/cpu/floating.h"
 #include "nativeops/devices/cpu/pool.h"
 
@@ -91,16 +92,26 @@ int32_t num_threads() {
 }
 
 // The tasks of a kernel on PyTorch's own threads. These wait for their next work by spinning, for
-// milliseconds: a second pool would have to share the CPUs with them, at half its speed.
+// milliseconds: a second pool would have to share the CPUs with them, at half its speed. Each call
+// waits for all of them, and as they spin, the system takes them for processes that compute, and
+// stops them in the middle of a task when another one does.
+cpu::Crowding crowding;
+
 void parallel(int64_t n, void (*body)(void*, int64_t), void* context) {
   const int32_t threads = num_threads();
-  cpu::Job job(n, threads, body, context);
+  struct Shared {
+    cpu::Job job;
+    int64_t begin;
+  } shared{{n, threads, body, context}, cpu::time_of(CLOCK_MONOTONIC)};
   const auto work = [](int64_t, int64_t, void* pointer) {
     const cpu::ExactSmallNumbers exact;
-    static_cast<cpu::Job*>(pointer)->work();
+    const cpu::Part part(crowding, static_cast<Shared*>(pointer)->begin);
+    static_cast<Shared*>(pointer)->job.work();
   };
-  check(shims.parallel_for(0, std::min<int64_t>(n, threads), 1, work, &job));
+  check(shims.parallel_for(0, std::min<int64_t>(n, threads), 1, work, &shared));
 }
+
+int32_t crowded() { return crowding.at(cpu::time_of(CLOCK_MONOTONIC)); }
 
 // Workspaces are tensors of bytes, from PyTorch's allocators: its profiler and its limits know
 // them, and on CUDA its cache makes them cheap.
@@ -135,6 +146,7 @@ const NativeopsServices* services() {
     NativeopsServices table = own;
     table.parallel = parallel;
     table.num_threads = num_threads;
+    table.crowded = crowded;
     return table;
   }();
   return shims.parallel_for && shims.get_num_threads && !cpu::forked() ? &with_threads : &own;

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NATIVEOPS_ABI 3
+#define NATIVEOPS_ABI 4
 #define NATIVEOPS_MAX_RANK 16
 #define NATIVEOPS_MAX_ARRAYS 48
 #define NATIVEOPS_MAX_ATTRIBUTES 16
@@ -65,6 +65,9 @@ typedef struct NativeopsServices {
   // ask. Null on CUDA where the framework has no allocator: a kernel then asks the driver.
   NativeopsMemory (*allocate)(const struct NativeopsCall* call, size_t bytes);
   void (*release)(const struct NativeopsCall* call, NativeopsMemory memory);
+  // 1 where another process has just taken a CPU from the pool's threads: small work is then done
+  // sooner by one of them.
+  int32_t (*crowded)(void);
 } NativeopsServices;
 
 typedef struct NativeopsCall {

@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm: products of matrices from the host side of a kernel, one word on every device. The device
-// that kernel.h chose has said how, as matrix_product::multiply.
+// gemm: products of matrices from the host side of a kernel, one word on every device. Each device
+// says how, as matrix_product::multiply.
 #pragma once
+#include <type_traits>
+
+#include "nativeops/devices/kernel.h"
 #include "nativeops/devices/product.h"
+
+#if defined(__CUDACC__)
+#include "nativeops/devices/cuda/gemm.h"
+#elif defined(NATIVEOPS_CPU_THREADS)
+#include "nativeops/devices/cpu_threads/gemm.h"
+#else
+#include "nativeops/devices/cpu/gemm.h"
+#endif
 
 namespace nativeops {
 

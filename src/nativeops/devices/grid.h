@@ -6,6 +6,7 @@
 // weights and the biases below each other.
 #pragma once
 #include "nativeops/devices/checks.h"
+#include "nativeops/devices/gemm.h"
 #include "nativeops/devices/kernel.h"
 #include "nativeops/devices/matrix.h"
 

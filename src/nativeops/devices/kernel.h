@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one header that a kernel includes: views, numbers, mathematics and the loop shapes of the
-// device it is compiled for. One source serves three devices:
+// What a kernel includes: views, numbers, mathematics and the loop shapes of the device it is
+// compiled for (products of matrices are in gemm.h, which takes a while to compile). One source
+// serves three devices:
 //   nvcc                        CUDA
 //   g++                         the CPU: a block is one thread, blocks run on the pool
 //   g++ -DNATIVEOPS_CPU_THREADS the CPU as a debugger: a block is many threads, as on CUDA
@@ -12,17 +13,14 @@
 #if defined(__CUDACC__)
 #include "nativeops/devices/cuda/block.h"
 #include "nativeops/devices/cuda/device.h"
-#include "nativeops/devices/cuda/gemm.h"
 #elif defined(NATIVEOPS_CPU_THREADS)
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu_threads/block.h"
-#include "nativeops/devices/cpu_threads/gemm.h"
 #else
 #include "nativeops/devices/cpu/block.h"
 #include "nativeops/devices/cpu/contract.h"
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu/for_each.h"
-#include "nativeops/devices/cpu/gemm.h"
 #include "nativeops/devices/cpu/sums.h"
 #include "nativeops/devices/cpu/team.h"
 #include "nativeops/devices/cpu/tile.h"
@@ -36,5 +34,3 @@
 #include "nativeops/devices/blocks/team.h"
 #include "nativeops/devices/blocks/tile.h"
 #endif
-
-#include "nativeops/devices/gemm.h"

@@ -26,13 +26,13 @@ static constexpr NativeopsKernel copy = nullptr;
 
 extern "C" __attribute__((visibility("default"))) const NativeopsLibrary* nativeops_library() {
   static constexpr const char* kLevels[] = {"portable", "avx2", "avx512", "amx"};
-  const auto& entries = nativeops::registered_entries();
+  const auto& entries = nativeops::registered_entries;
   static NativeopsLibrary library;
   library = {NATIVEOPS_ABI,
              NATIVEOPS_DEVICE_NAME,
              kLevels[NATIVEOPS_LEVEL],
-             static_cast<int32_t>(entries.size()),
-             entries.data(),
+             static_cast<int32_t>(entries.count),
+             entries.data,
              kLanes,
              vector_rate,
              copy};

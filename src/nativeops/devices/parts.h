@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 
+#include "nativeops/devices/math.h"
 #include "nativeops/devices/view.h"
 
 namespace nativeops {

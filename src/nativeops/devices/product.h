@@ -5,9 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "nativeops/devices/math.h"
+#include "nativeops/devices/kernel.h"
 #include "nativeops/devices/operand.h"
-#include "nativeops/devices/view.h"
 
 namespace nativeops {
 namespace matrix_product {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "nativeops/devices/checks.h"
+#include "nativeops/devices/gemm.h"
 #include "nativeops/devices/kernel.h"
 
 namespace nativeops {

@@ -90,6 +90,7 @@ struct Device {
   }
 
   int num_threads() const { return services->num_threads(); }
+  bool crowded() const { return services->crowded() != 0; }
 
   template <class T>
   Workspace<T> workspace(int64_t count) {

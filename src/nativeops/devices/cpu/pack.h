@@ -152,10 +152,17 @@ void unpack(const A* from, int64_t width, View<T, 2> to) {
 // Waking a thread takes longer than so many vector operations (about 20 us; Zen4 EPYC, 2026-11).
 constexpr int64_t kWorthWaking = 24000;
 
+// Where others take the CPUs, a thread that is stopped meanwhile costs so many: 2.4 ms of two.
+constexpr int64_t kWorthStalling = 8000000;
+
+inline bool worth_sharing(const Device& dev, int64_t steps) {
+  return steps > kWorthWaking && (steps > kWorthStalling || !dev.crowded());
+}
+
 // body(i) for i in [0, n), on this thread alone where `steps`, the vector operations, are few.
 template <class F>
 void parallel_if_large(Device& dev, int64_t n, int64_t steps, F&& body) {
-  if (steps > kWorthWaking) return dev.parallel(n, body);
+  if (worth_sharing(dev, steps)) return dev.parallel(n, body);
   for (int64_t i = 0; i < n; ++i) body(i);
 }
 

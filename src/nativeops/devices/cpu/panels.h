@@ -181,6 +181,16 @@ struct Split {
   }
   int64_t first(int64_t panel) const { return panel * vectors / panels; }
   int count(int64_t panel) const { return static_cast<int>(first(panel + 1) - first(panel)); }
+
+  // The panels of one of so many items: one or none where there are more items than panels. They
+  // are spread evenly, so that no thread's items are those without. first is the panel after those
+  // of the item before.
+  struct Range {
+    int64_t first, end;
+  };
+  Range of_item(int64_t item, int64_t items) const {
+    return {item * panels / items, (item + 1) * panels / items};
+  }
 };
 
 }  // namespace nativeops::tuned

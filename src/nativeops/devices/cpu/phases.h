@@ -123,6 +123,9 @@ class Phases {
 // To meet after a phase costs what two threads save on so many vector operations (Zen5 EPYC,
 // 2026-11).
 constexpr int64_t kWorthMeeting = 1200;
+// Where others take the CPUs, a phase waits for who was stopped in it. A short one could be done
+// long since: two threads then take the time of one for many (Zen4 EPYC, 2026-11).
+constexpr int64_t kWorthWaiting = 400000;
 
 // Runs phases of work on all threads, or on this one alone if `steps`, the vector operations in
 // all, are few, or few for each phase. Each thread has a `Thread` for as long as it takes part.
@@ -131,7 +134,9 @@ struct Nothing {};
 template <class Thread = Nothing, class F>
 void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& body,
                 int64_t turn = 1) {
-  const bool many = steps > kWorthWaking && steps / std::max<int64_t>(1, phases) > kWorthMeeting;
+  const int64_t each = steps / std::max<int64_t>(1, phases);
+  const bool many = each > kWorthMeeting && worth_sharing(dev, steps) &&
+                    (each > kWorthWaiting || phases == 1 || !dev.crowded());
   const int64_t wanted = many ? dev.num_threads() : 1;
   const int threads = static_cast<int>(std::max<int64_t>(1, std::min(wanted, items)));
   Phases all(phases, items, threads, turn);

@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "nativeops/devices/cpu/activations.h"
 #include "nativeops/devices/cpu/gate_products.h"
 #include "nativeops/devices/cpu/phases.h"
 #include "nativeops/devices/cpu/recurrent_rows.h"
+#include "nativeops/devices/cpu/recurrent_step.h"
 #include "nativeops/devices/cpu/sequences.h"
 #if NATIVEOPS_LEVEL >= 3
 #include "nativeops/devices/cpu/tile_products.h"
@@ -28,7 +28,7 @@ namespace nativeops::tuned {
 template <class Cell, class T, class Of = Numbers>
 class Forward {
   using A = Accum<T>;
-  using V = simd::Vec<A>;
+  using Place = typename StepFormulas<Cell, T, Of>::Place;
   template <int kCount>
   using Products = GateProducts<Gates<kCount>, T, Of>;
   static constexpr int n = simd::kLanes<A>, kGates = Cell::kGates, kStages = 1 + Cell::kSecond;
@@ -41,8 +41,8 @@ class Forward {
   Forward(Device& dev, const Layer<T>& layer, const States<T>& to)
       : dev_(dev),
         layer_(layer),
-        to_(to),
         seq_(layer),
+        formulas_(dev, layer, to, seq_),
         split_(ceil_div(layer.units(), n), kUnits, dev.num_threads()),
         out_split_(Cell::kSecond ? ceil_div(layer.width(), n) : 0, kSecondUnits, dev.num_threads()),
         input_(dev, split_, layer.w_ih, layer.b_ih, seq_.frames(), !to.gates, seq_.steps == 1),
@@ -53,20 +53,15 @@ class Forward {
                                : std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
         fused_(!Cell::kSecond && !layer.sums && seq_.batch >= kManyRows &&
-               (layer.inputs() + layer.width()) * kWidest * static_cast<int64_t>(sizeof(V)) <=
-                   kPanels),
+               (layer.inputs() + layer.width()) * kWidest * simd::kVectorBytes <= kPanels),
         products_(dev.workspace<A>(fused_ ? 0 : chunk_ * seq_.batch * split_.vectors * kGates * n)),
-        hidden_(dev, 2 * seq_.batch, layer.width()),
-        cell_(dev, Cell::kHasCell ? seq_.batch : 0, layer.units()),
-        middle_(dev, Cell::kSecond ? seq_.batch : 0, layer.units()),
-        streams_(to.gates && to.gates.count() * static_cast<int64_t>(sizeof(T)) > kCaches),
         converts_(kTiles || (!std::is_same_v<A, T> && !kWords) || layer.x.stride(2) != 1 ||
                   layer.inputs() % (kWords ? 2 : 1) != 0),
         row_(Of::words(layer.inputs()) + (kTiles ? n : 0)),
         converted_(dev.workspace<A>(converts_ ? chunk_ * seq_.batch * row_ : 0)) {}
 
   void run() {
-    start();
+    formulas_.start();
     const int64_t per_chunk = kStages * chunk_ + converts_,
                   chunks = ceil_div(seq_.steps, std::max<int64_t>(chunk_, 1));
     const int64_t steps =
@@ -85,7 +80,7 @@ class Forward {
             before_step(step, first, item);
             first_half(step, step == first, item, next);
           }
-          if (streams_) simd::settle();
+          formulas_.settle();
         },
         kStages);
     if (seq_.steps == 0) return;
@@ -96,7 +91,6 @@ class Forward {
  private:
   // Tiles are so fast that weights from beyond the second cache must serve more rows.
   static constexpr int64_t kManyRows = 48, kChunkRows = kTiles ? 240 : kManyRows;
-  static constexpr int64_t kCaches = int64_t{16} << 20;   // bytes
   static constexpr int64_t kPanels = int64_t{512} << 10;  // bytes of the second cache
   // Blocks of rows whose formulas follow one another: they overlap, but not with a product.
   static constexpr int kTogether = kTiles ? 1 : 4;
@@ -120,20 +114,11 @@ class Forward {
     return std::min(split.panels,
                     round_up(ceil_div(split.panels, kGroup), int64_t{dev_.num_threads()}));
   }
-  // The panels of an item: one or none, of the only sequence up to kGroup. first is the panel after
-  // those of the item before.
-  struct Range {
-    int64_t first, end;
-  };
-  Range panels(const Split& split, int64_t item) const {
-    return {item * split.panels / items_, (item + 1) * split.panels / items_};
-  }
   template <class Some>
   const A* first_panel(const Some& weights, const Split& split, int64_t item) const {
-    return item < 0 ? nullptr : weights.panel(panels(split, item).first);
+    return item < 0 ? nullptr : weights.panel(split.of_item(item, items_).first);
   }
 
-  int64_t row(int64_t step, int64_t r) const { return step % 2 * seq_.batch + r; }
   A* products(int64_t panel) {
     return products_.data() + chunk_ * seq_.batch * split_.first(panel) * kGates * n;
   }
@@ -143,20 +128,6 @@ class Forward {
   // The sums of the inputs of a vector of units.
   A* input_sums(int64_t step, int64_t r, int64_t panel, int u) {
     return products(panel) + (frame_of_chunk(step, r) * split_.count(panel) + u) * kGates * n;
-  }
-
-  // The initial states; those of sequences without a step are the final ones.
-  void start() {
-    for (int64_t r = 0; r < seq_.batch; ++r) {
-      const int64_t b = seq_.item(r);
-      hidden_.fill(r, seq_.begins_anew(0, r) ? In<T, 2>() : layer_.h_0, b);
-      if (Cell::kHasCell) cell_.fill(r, layer_.c_0, b);
-      if (seq_.length(r) > 0) continue;
-      for (int64_t j = 0; j < layer_.width(); ++j) to_.h_n(b, j) = T(hidden_.numbers(r)[j]);
-      for (int64_t j = 0; Cell::kHasCell && j < layer_.units(); ++j) {
-        to_.c_n(b, j) = T(cell_.numbers(r)[j]);
-      }
-    }
   }
 
   // The inputs of a chunk of steps in the type that is computed in; each item does a part.
@@ -219,17 +190,18 @@ class Forward {
   // All rows of a step times a panel of weights; before(first, height) for each block of them,
   // body(rows, r, u, sums) for each vector of its units and one or two rows. soon: the weights that
   // are needed next.
-  template <int kPanelUnits, int kCount, class Before, class F>
-  void multiply(int64_t step, int64_t panel, const Products<kCount>& weights,
-                const Rows<T, Of>& from, int64_t first_row, const A* soon, Before&& before,
-                F&& body) {
+  template <int kPanelUnits, bool kSecond, int kCount, class Before, class F>
+  void multiply(int64_t step, int64_t panel, const Products<kCount>& weights, const A* soon,
+                Before&& before, F&& body) {
     constexpr int kVectors = kPanelUnits * kCount;
     constexpr int kRows = kMost<kVectors>;
     alignas(64) A sums[kRows * kVectors * n];
     const auto multiply_some = [&](int64_t first, int64_t height) {
       const A* rows[kRows];
       before(first, height);
-      for (int64_t r = 0; r < height; ++r) rows[r] = from.words(first_row + first + r);
+      for (int64_t r = 0; r < height; ++r) {
+        rows[r] = kSecond ? formulas_.middle(first + r) : formulas_.state(step, first + r);
+      }
       weights.multiply(panel, rows, height, sums, seq_.active(step) == 1,
                        first + height == seq_.active(step) ? soon : nullptr);
       for (int u = 0; u < kPanelUnits; ++u) {
@@ -245,7 +217,7 @@ class Forward {
   // What a step needs of the panels of an item: the weights, and of the first of a chunk the sums
   // of the inputs.
   void before_step(int64_t step, int64_t first, int64_t item) {
-    const auto [begin, end] = panels(split_, item);
+    const auto [begin, end] = split_.of_item(item, items_);
     for (int64_t panel = begin; panel < end; ++panel) {
       if (step == 0) input_.make_ready(panel), recurrent_.make_ready(panel);
       if (step == first && !fused_) multiply_input(first, panel);
@@ -254,7 +226,7 @@ class Forward {
 
   // One step of all sequences for the hidden units of an item.
   void first_half(int64_t step, bool begins, int64_t item, int64_t next) {
-    const auto [first, end] = panels(split_, item);
+    const auto [first, end] = split_.of_item(item, items_);
     if (seq_.batch == 1) {
       if (seq_.active(step) == 1) step_of_one(step, first, end);
     } else if (first < end) {
@@ -262,7 +234,7 @@ class Forward {
                   begins || fused_ ? first_panel(input_, split_, next)
                                    : first_panel(recurrent_, split_, next));
     }
-    for (int64_t panel = first; panel < end; ++panel) clear_beyond_ends(step, panel);
+    formulas_.clear_units(step, split_.first(first) * n, split_.first(end) * n);
   }
 
   // The formulas come after all products, in pairs, so that weights arrive without a pause.
@@ -270,7 +242,7 @@ class Forward {
     alignas(64) A sums[kGroup * kUnits * Cell::kStateGates * n];
     Place at[kGroup * kUnits];
     int64_t places = 0;
-    const A* const state = hidden_.words(row(step, 0));
+    const A* const state = formulas_.state(step, 0);
     fetch_rows(&state, 1, Of::words(layer_.width()));
     for (int64_t panel = first; panel < end; ++panel) {
       A* to = sums + places * Cell::kStateGates * n;
@@ -280,8 +252,8 @@ class Forward {
       }
     }
     int64_t p = 0;
-    for (; p + 2 <= places; p += 2) apply(Two(), step, at + p);
-    if (p < places) apply(One(), step, at + p);
+    for (; p + 2 <= places; p += 2) formulas_.apply(Two(), step, at + p);
+    if (p < places) formulas_.apply(One(), step, at + p);
   }
 
   void step_of_all(int64_t step, int64_t panel, const A* soon) {
@@ -300,8 +272,8 @@ class Forward {
                         first == 0 ? recurrent_.panel(panel) : nullptr);
         block = first;
       };
-      this->template multiply<units, Cell::kStateGates>(
-          step, panel, recurrent_, hidden_, row(step, 0), soon, multiply_inputs,
+      this->template multiply<units, false>(
+          step, panel, recurrent_, soon, multiply_inputs,
           [&](auto rows, int64_t r, int u, const A* sums) {
             A* from_input = fused_ ? inputs + ((r - block) * units + u) * kGates * n
                                    : input_sums(step, r, panel, u);
@@ -309,156 +281,39 @@ class Forward {
             const Place at[] = {
                 {r, unit, from_input, sums},
                 {r + 1, unit, from_input + kGates * width, sums + Cell::kStateGates * width}};
-            apply(rows, step, at);
+            formulas_.apply(rows, step, at);
           });
     });
   }
-  void clear_beyond_ends(int64_t step, int64_t panel) {
-    beyond_ends(step, split_, panel, layer_.units(), [&](int64_t t, int64_t b, int64_t j) {
-      if (!Cell::kSecond) to_.y(t, b, j) = T(0);
-      if (Cell::kHasCell && to_.cells) to_.cells(t, b, j) = T(0);
-      for (int q = 0; to_.gates && q < Cell::kKept; ++q) {
-        to_.gates(t, b, q * layer_.units() + j) = T(0);
-      }
-    });
-  }
-
-  // A vector of units of a sequence, and its sums.
-  struct Place {
-    int64_t r, unit;
-    A* from_input;
-    const A* from_state;
-  };
-
-  // The cell's formula at one place, or at two side by side: it is a chain of operations that wait
-  // for each other, and two chains take hardly longer than one.
-  template <class Some>
-  void apply(Some places, int64_t step, const Place* at) {
-    using W = typename Some::template Of<A>;
-    W x[kGates], h[Cell::kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c{}, before{};
-    for (int g = 0; g < kGates; ++g) {
-      x[g] = places.template from<A>([&](int i) { return simd::load(at[i].from_input + g * n); });
-    }
-    for (int g = 0; g < Cell::kStateGates; ++g) {
-      h[g] = places.template from<A>([&](int i) { return simd::load(at[i].from_state + g * n); });
-    }
-    if (Cell::kHasCell) {
-      c = places.template from<A>(
-          [&](int i) { return simd::load(cell_.numbers(at[i].r) + at[i].unit); });
-    }
-    if (Cell::kReadsState) {
-      before = places.template from<A>(
-          [&](int i) { return simd::load(hidden_.numbers(row(step, at[i].r)) + at[i].unit); });
-    }
-    const OwnVectors<T, Some> own{
-        layer_.own, layer_.units(), {at[0].unit, Some::kCount > 1 ? at[1].unit : 0}};
-    const W out = Cell::forward(x, h, before, c, kept, own);
-    places.each([&](auto i) {
-      const auto [r, unit, from_input, from_state] = at[i];
-      const int64_t t = seq_.time(step, r), b = seq_.item(r), count = layer_.units() - unit;
-      if constexpr (Cell::kSecond) {
-        middle_.set(r, unit, places.of(out, i));
-        for (int g = 0; Cell::kReadsState && g < kGates; ++g) {
-          simd::store(from_input + g * n, places.of(x[g], i));
-        }
-      } else {
-        finish(step, r, unit, places.of(out, i));
-      }
-      if (to_.gates) {
-        V own_kept[Cell::kKept > 0 ? Cell::kKept : 1];
-        for (int q = 0; q < Cell::kKept; ++q) own_kept[q] = places.of(kept[q], i);
-        write_kept<0, Cell::kKept - Cell::kKeptLate>(t, b, unit, own_kept, count);
-      }
-      if constexpr (Cell::kHasCell) {
-        const V cell = places.of(c, i);
-        simd::store(cell_.numbers(r) + unit, cell);
-        if (to_.cells) write(to_.cells, t, b, unit, cell, count);
-        if (step + 1 == seq_.length(r)) store_along(to_.c_n, &to_.c_n(b, unit), cell, count);
-      }
-    });
-  }
-
   void second_half(int64_t step, int64_t item, int64_t next) {
     if constexpr (Cell::kSecond) {
-      const auto [first, end] = panels(out_split_, item);
+      const auto [first, end] = out_split_.of_item(item, items_);
       for (int64_t panel = first; panel < end; ++panel) {
         second_half_of(
             step, panel,
             panel + 1 < end ? second_.panel(panel + 1) : first_panel(second_, out_split_, next));
       }
+      formulas_.clear_second(step, out_split_.first(first) * n, out_split_.first(end) * n);
     }
   }
   void second_half_of(int64_t step, int64_t panel, const A* soon) {
     if (step == 0) second_.make_ready(panel);
     with_width<kSecondUnits>(out_split_.count(panel), [&](auto units) {
-      this->template multiply<units, 1>(
-          step, panel, second_, middle_, 0, soon, [](int64_t, int64_t) {},
+      this->template multiply<units, true>(
+          step, panel, second_, soon, [](int64_t, int64_t) {},
           [&](auto rows, int64_t r, int u, const A* sums) {
             rows.each([&](auto i) {
-              apply_second(step, r + i, panel, u, simd::load(sums + i * units * n));
+              formulas_.apply_second(
+                  step, r + i, (out_split_.first(panel) + u) * n, simd::load(sums + i * units * n),
+                  Cell::kReadsState ? input_sums(step, r + i, panel, u) : nullptr);
             });
           });
     });
-    beyond_ends(step, out_split_, panel, layer_.width(),
-                [&](int64_t t, int64_t b, int64_t j) { to_.y(t, b, j) = T(0); });
   }
-  void apply_second(int64_t step, int64_t r, int64_t panel, int u, V sum) {
-    const int64_t unit = (out_split_.first(panel) + u) * n;
-    V x[kGates], kept[Cell::kKept], before = sum;
-    if constexpr (Cell::kReadsState) {
-      const A* from_input = input_sums(step, r, panel, u);
-      for (int g = 0; g < kGates; ++g) x[g] = simd::load(from_input + g * n);
-      before = simd::load(hidden_.numbers(row(step, r)) + unit);
-    }
-    finish(step, r, unit, Cell::finish(x, sum, before, kept));
-    write_kept<Cell::kKept - Cell::kKeptLate, Cell::kKept>(seq_.time(step, r), seq_.item(r), unit,
-                                                           kept, layer_.units() - unit);
-  }
-
-  // The state after a step.
-  void finish(int64_t step, int64_t r, int64_t unit, V out) {
-    hidden_.set(row(step + 1, r), unit, out);
-    if (seq_.begins_anew(step + 1, r)) hidden_.set(row(step + 1, r), unit, simd::zero<A>());
-    const int64_t b = seq_.item(r), count = layer_.width() - unit;
-    write(to_.y, seq_.time(step, r), b, unit, out, count);
-    if (step + 1 == seq_.length(r)) store_along(to_.h_n, &to_.h_n(b, unit), out, count);
-  }
-  template <int kFirst, int kEnd>
-  void write_kept(int64_t t, int64_t b, int64_t unit, const V* kept, int64_t count) {
-    if (kFirst == kEnd || !to_.gates) return;
-    // A loop would keep these vectors in memory.
-    simd::unroll<kEnd - kFirst>([&](auto i) __attribute__((always_inline)) {
-      constexpr int q = kFirst + i;
-      write(to_.gates, t, b, q * layer_.units() + unit, kept[q], count);
-    });
-  }
-
-  // Results too large for the caches go past them, where whole lines are written.
-  void write(const Out<T, 3>& to, int64_t t, int64_t b, int64_t first, V value, int64_t count) {
-    T* address = &to(t, b, first);
-    if constexpr (std::is_same_v<A, T>) {
-      const bool aligned = reinterpret_cast<uintptr_t>(address) % sizeof(V) == 0;
-      if (streams_ && aligned && count >= n && to.stride(2) == 1)
-        return simd::stream(address, value);
-    }
-    store_along(to, address, value, count);
-  }
-
-  // clear(t, b, j) for a panel's columns of the sequences that are past their end.
-  template <class F>
-  void beyond_ends(int64_t step, const Split& split, int64_t panel, int64_t width, F&& clear) {
-    const int64_t first = split.first(panel) * n,
-                  end = std::min(first + split.count(panel) * n, width);
-    for (int64_t r = seq_.active(step); r < seq_.batch; ++r) {
-      const int64_t t = seq_.time(step, r);
-      for (int64_t j = first; j < end; ++j) clear(t, seq_.item(r), j);
-    }
-  }
-
   Device& dev_;
   const Layer<T>& layer_;
-  const States<T>& to_;
   const Sequences<T> seq_;
+  StepFormulas<Cell, T, Of> formulas_;
   const Split split_, out_split_;  // of the units; with a second product, of the state
   const Products<kGates> input_;
   const Products<Cell::kStateGates> recurrent_;
@@ -466,10 +321,7 @@ class Forward {
   const int64_t items_, chunk_;
   const bool fused_;
   const Workspace<A> products_;
-  const Rows<T, Of> hidden_;
-  const Rows<T, Numbers> cell_;
-  const Rows<T, Of> middle_;
-  const bool streams_, converts_;
+  const bool converts_;
   const int64_t row_;  // of converted inputs, in words; tiles in a row are no power of two apart
   const Workspace<A> converted_;
 };

@@ -50,13 +50,18 @@ class Backward {
     if (!kept_gates_) Again<Cell, T, Of>(f_).run();
     const int64_t steps = seq_.frames() * (split_.vectors * Cell::kStateGates * units_ +
                                            unit_split_.vectors * width_);
+    const int64_t items = std::max(split_.panels, unit_split_.panels);
     run_phases<typename Of::Thread>(
-        dev_, kStages * seq_.steps + 1, std::max(split_.panels, unit_split_.panels), steps,
-        [&](int64_t home, int64_t phase, int64_t panel, int64_t next) {
+        dev_, kStages * seq_.steps + 1, items, steps,
+        [&](int64_t home, int64_t phase, int64_t item, int64_t next) {
           const int64_t step = seq_.steps - 1 - phase / kStages;
+          const bool second = phase % kStages == 1;
+          const Split& split = second ? unit_split_ : split_;
+          const auto [panel, end] = split.of_item(item, items);
+          if (panel == end) return;
+          const int64_t soon = next < 0 ? -1 : split.of_item(next, items).first;
           A* sums = sums_.data() + home * sums_size_;
-          if (phase % kStages == 1) return second_half(step, panel, next, sums);
-          if (panel < split_.panels) advance(step, panel, next, sums);
+          second ? second_half(step, panel, soon, sums) : advance(step, panel, soon, sums);
         },
         kStages);
     finish_sums();
@@ -156,7 +161,6 @@ class Backward {
   // The gradient of what the second weights are multiplied with, and then of the gates.
   void second_half(int64_t step, int64_t panel, int64_t next, A* sums) {
     if constexpr (Cell::kSecond) {
-      if (panel >= unit_split_.panels) return;
       const int64_t count = seq_.active(step), width = unit_split_.count(panel) * n;
       std::vector<const A*> rows(static_cast<size_t>(count));
       for (int64_t r = 0; r < count; ++r) rows[r] = f_.parts(step, r);

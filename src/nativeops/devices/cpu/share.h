@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nativeops/devices/cpu/pack.h"
 #include "nativeops/devices/kernel.h"
 
 namespace nativeops::tuned {
@@ -14,7 +15,7 @@ namespace nativeops::tuned {
 // much work all of it is.
 template <class Make, class F>
 void share(Device& dev, int64_t tasks, int64_t steps, Make make, F body) {
-  const int64_t wanted = steps > kWorthWaking ? dev.num_threads() : 1;
+  const int64_t wanted = worth_sharing(dev, steps) ? dev.num_threads() : 1;
   std::atomic<int64_t> next{0};
   dev.parallel(std::min(tasks, wanted), [&](int64_t) {
     auto worker = make();
