@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels run on PyTorch's own threads, and on ours where it has none."""
 
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -76,5 +79,37 @@ def test_results_do_not_depend_on_pytorchs_threads(n_threads: int):
     torch.set_num_threads(n_threads)
     try:
         assert torch.equal(pairwise_l1(x, y), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.fixture
+def neighbour() -> Iterator[None]:
+    """A process that computes on the first CPU."""
+    first = min(os.sched_getaffinity(0))
+    program = (
+        f"import os; os.sched_setaffinity(0, {{{first}}})\nprint(flush=True)\nwhile True: pass"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield
+        process.kill()
+
+
+@pytest.mark.usefixtures("neighbour")
+def test_results_do_not_depend_on_other_processes():
+    # A thread that loses its CPU makes the caller do small work alone for some time.
+    from nativeops.layers.torch import LSTM
+
+    layer, x = LSTM(64, 256), torch.randn(40, 1, 64)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected = layer(x)[0]
+    torch.set_num_threads(2)
+    try:
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            assert torch.equal(layer(x)[0], expected)
     finally:
         torch.set_num_threads(before)
