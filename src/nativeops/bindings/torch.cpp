@@ -99,6 +99,11 @@ cpu::Crowding crowding;
 
 void parallel(int64_t n, void (*body)(void*, int64_t), void* context) {
   const int32_t threads = num_threads();
+  if (n == 1 || threads == 1) {
+    const cpu::ExactSmallNumbers exact;
+    for (int64_t i = 0; i < n; ++i) body(context, i);
+    return;
+  }
   struct Shared {
     cpu::Job job;
     int64_t begin;
