@@ -227,9 +227,10 @@ class Forward {
   // One step of all sequences for the hidden units of an item.
   void first_half(int64_t step, bool begins, int64_t item, int64_t next) {
     const auto [first, end] = split_.of_item(item, items_);
+    if (first == end) return;
     if (seq_.batch == 1) {
       if (seq_.active(step) == 1) step_of_one(step, first, end);
-    } else if (first < end) {
+    } else {
       step_of_all(step, first,
                   begins || fused_ ? first_panel(input_, split_, next)
                                    : first_panel(recurrent_, split_, next));
@@ -288,6 +289,7 @@ class Forward {
   void second_half(int64_t step, int64_t item, int64_t next) {
     if constexpr (Cell::kSecond) {
       const auto [first, end] = out_split_.of_item(item, items_);
+      if (first == end) return;
       for (int64_t panel = first; panel < end; ++panel) {
         second_half_of(
             step, panel,
