@@ -176,9 +176,11 @@ def _check_read(op: Op[Any], rule: str) -> None:
     """
     folder = op.kernel.parent.resolve()
     known = {path.resolve() for path in identity.kernel_files(op.kernel)}
+    resolved = cache(Path.resolve)  # hundreds of a compiler's headers lie in a few folders
     _, _, files = rule.replace("\\\n", " ").partition(": ")
     for word in re.split(r"(?<!\\)\s+", files.strip()):
-        path = _resolved(Path(word.replace("\\ ", " ").replace("$$", "$")))
+        path = Path(word.replace("\\ ", " ").replace("$$", "$"))
+        path = path.resolve() if path.is_symlink() else resolved(path.parent) / path.name
         if path in known or not path.is_relative_to(folder) or path.is_relative_to(_PACKAGE):
             continue
         within = path.relative_to(folder).parts
@@ -187,16 +189,6 @@ def _check_read(op: Op[Any], rule: str) -> None:
         name = "/".join(within)
         text = f"its kernel reads {path} in a way that its changes would not be seen."
         raise BuildError(message(op.name, text, hint=f'write `#include "{name}"` on one line.'))
-
-
-def _resolved(path: Path) -> Path:
-    """``path.resolve()``; hundreds of a compiler's headers lie in a few folders."""
-    return path.resolve() if path.is_symlink() else _resolved_folder(path.parent) / path.name
-
-
-@cache
-def _resolved_folder(path: Path) -> Path:
-    return path.resolve()
 
 
 def _compile(recipe: _Recipe, built: Path) -> None:

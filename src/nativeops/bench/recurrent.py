@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cases of a recurrent layer, which are the same for all of them."""
 
-import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +10,7 @@ import numpy as np
 
 from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, Size
 from nativeops.bench.limits import product_limit
+from nativeops.bench.neighbour import Neighbour
 from nativeops.bench.recurrent_graphs import keras_layer, onnx_runtime, openvino
 from nativeops.bench.recurrent_rivals import (
     GATES,
@@ -192,7 +190,7 @@ def _beside_a_neighbour(layer: Layer) -> Bench:
 
 def _with_neighbour(prepare: Callable[..., Any]) -> Callable[..., Any]:
     def prepared(*arrays: NdArray) -> Any:
-        call, neighbour = prepare(*arrays), _NEIGHBOURS.get("one") or _Neighbour()
+        call, neighbour = prepare(*arrays), _NEIGHBOURS.get("one") or Neighbour()
         _NEIGHBOURS["one"] = neighbour
 
         def beside() -> Any:
@@ -204,25 +202,8 @@ def _with_neighbour(prepare: Callable[..., Any]) -> Callable[..., Any]:
     return prepared
 
 
-class _Neighbour:
-    """A process that computes on the first CPU, until nobody holds this."""
-
-    def __init__(self) -> None:
-        cpu, parent = min(os.sched_getaffinity(0)), os.getpid()
-        text = (
-            f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile os.getppid() == {parent}: pass"
-        )
-        self.process = subprocess.Popen([sys.executable, "-c", text])
-        weakref.finalize(self, _stop, self.process)
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    process.wait()
-
-
 # All that are measured in turn share one.
-_NEIGHBOURS: "weakref.WeakValueDictionary[str, _Neighbour]" = weakref.WeakValueDictionary()
+_NEIGHBOURS: "weakref.WeakValueDictionary[str, Neighbour]" = weakref.WeakValueDictionary()
 
 
 def _spread_lengths(t: int, b: int) -> NdArray:

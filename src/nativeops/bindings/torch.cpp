@@ -91,18 +91,17 @@ int32_t num_threads() {
   return std::min(cpu::num_threads(), static_cast<int32_t>(theirs));
 }
 
+cpu::Crowding crowding;
+
 // The tasks of a kernel on PyTorch's own threads. These wait for their next work by spinning, for
 // milliseconds: a second pool would have to share the CPUs with them, at half its speed. Each call
 // waits for all of them, and as they spin, the system takes them for processes that compute, and
 // stops them in the middle of a task when another one does.
-cpu::Crowding crowding;
-
 void parallel(int64_t n, void (*body)(void*, int64_t), void* context) {
   const int32_t threads = num_threads();
   if (n == 1 || threads == 1) {
     const cpu::ExactSmallNumbers exact;
-    for (int64_t i = 0; i < n; ++i) body(context, i);
-    return;
+    return cpu::run_alone(n, body, context);
   }
   struct Shared {
     cpu::Job job;

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels run on PyTorch's own threads, and on ours where it has none."""
 
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -83,25 +81,12 @@ def test_results_do_not_depend_on_pytorchs_threads(n_threads: int):
         torch.set_num_threads(before)
 
 
-@pytest.fixture
-def neighbour() -> Iterator[None]:
-    """A process that computes on the first CPU."""
-    first = min(os.sched_getaffinity(0))
-    program = (
-        f"import os; os.sched_setaffinity(0, {{{first}}})\nprint(flush=True)\nwhile True: pass"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        process.stdout.readline()
-        yield
-        process.kill()
-
-
-@pytest.mark.usefixtures("neighbour")
 def test_results_do_not_depend_on_other_processes():
     # A thread that loses its CPU makes the caller do small work alone for some time.
+    from nativeops.bench.neighbour import Neighbour
     from nativeops.layers.torch import LSTM
 
+    neighbour = Neighbour()
     layer, x = LSTM(64, 256), torch.randn(40, 1, 64)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -111,5 +96,6 @@ def test_results_do_not_depend_on_other_processes():
         end = time.monotonic() + 1
         while time.monotonic() < end:
             assert torch.equal(layer(x)[0], expected)
+        assert neighbour.process.poll() is None, "the neighbour has ended"
     finally:
         torch.set_num_threads(before)

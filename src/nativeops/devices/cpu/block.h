@@ -30,13 +30,14 @@ inline void sync() {}
 inline void __syncthreads() {}
 inline void __syncwarp(unsigned = 0xffffffffu) {}
 
-// The value of another lane of the warp. There is one lane, so a loop over offsets below warpSize
-// never asks; who does has counted on 32 of them, and would sum up wrongly.
 struct NoSuchLane : std::exception {
   const char* what() const noexcept override {
     return "a warp has one thread on the CPU: shuffle by offsets below warpSize, or call warp_sum";
   }
 };
+
+// The value of another lane of the warp. There is one lane, so a loop over offsets below warpSize
+// never asks; who does has counted on 32 of them, and would sum up wrongly.
 template <class T>
 T value_of_lane(T value, int lane) {
   if (lane != 0) throw NoSuchLane();

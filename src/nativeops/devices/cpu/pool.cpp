@@ -181,10 +181,6 @@ int32_t cgroup_limit() {
   return period > 0 ? std::max(1, static_cast<int32_t>(quota / period + 0.5)) : INT32_MAX;
 }
 
-void run_alone(int64_t n, void (*body)(void*, int64_t), void* context) {
-  for (int64_t i = 0; i < n; ++i) body(context, i);
-}
-
 }  // namespace
 
 int32_t usable_cpus() {

@@ -36,6 +36,11 @@ class Job {
 // of busy threads never exceeds the pool's by more than the callers.
 void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context);
 
+// The same by the caller alone.
+inline void run_alone(int64_t n, void (*body)(void* context, int64_t i), void* context) {
+  for (int64_t i = 0; i < n; ++i) body(context, i);
+}
+
 // At least 1. The default is the number of CPUs that this process may use.
 void set_num_threads(int32_t n);
 int32_t num_threads();
