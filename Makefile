@@ -18,10 +18,12 @@ python := build/plain/environment/bin/python
 built := build/plain/.built
 tests := build/plain/package tests
 workers :=
+rivals :=
 else
 python := $(VENV)/bin/python
 built := $(VENV)/.built
 workers := -n 2 --dist worksteal
+rivals := $(VENV)/rivals/mxnet
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 endif
 
@@ -46,7 +48,7 @@ PYTEST = OMP_WAIT_POLICY=passive NATIVEOPS_EXPECT="numpy torch jax tensorflow" $
 test: $(built) ## Run the tests that need no GPU and are quick
 	$(PYTEST) -m "not cuda and not slow" $(TESTS) $(tests)
 
-test-slow: $(built) ## Run the slow ones: whole trainings, installations, guides, users' ops, torch.compile
+test-slow: $(built) $(rivals) ## Run the slow ones: whole trainings, installations, guides, users' ops, torch.compile
 	$(PYTEST) -m "slow and not cuda" $(TESTS) $(tests)
 
 test-versions: $(built) ## Run the tests of JAX with each version of it that we support
@@ -103,8 +105,10 @@ golden: $(built) ## Rewrite the golden files (public names, error texts); review
 docs: $(built) ## Write docs/reference from the declarations
 	$(python) -m nativeops.document docs/reference
 
-bench: $(built) ## Measure all ops against their rivals and write the report
+bench: $(built) $(rivals) ## Measure all ops against their rivals and write the report
 	$(python) -m nativeops bench
+
+rivals: $(built) $(rivals) ## Install the rivals that need an environment of their own
 
 demo: $(built) ## Train a recogniser of handwritten lines, with a picture and a page of what it does
 	$(python) -m nativeops demo --report nativeops-demo-lines.html
@@ -116,7 +120,7 @@ wheel: $(built) ## Build the source archive and the wheel into dist/
 	$(python) -m build --outdir dist
 
 .PHONY: help setup test test-slow test-versions test-races test-sanitizers test-tiles kernels test-cuda \
-  lint format docs bench demo doctor wheel golden machine
+  lint format docs bench rivals demo doctor wheel golden machine
 
 # What only the machine's owner can install, said in one sentence.
 machine:
@@ -140,6 +144,12 @@ $(VENV)/.built: $(VENV)/.environment $(SOURCES)
 	  NATIVEOPS_CUDA_ARCHS='$(NATIVEOPS_CUDA_ARCHS)' \
 	  $(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@
+
+# MXNet's last release needs a NumPy that only Python 3.11 and older have: elsewhere it is left out.
+$(VENV)/rivals/mxnet: | $(VENV)/.environment
+	@$(PYTHON) -m venv $@
+	@$@/bin/python -m pip install -qq --no-input --disable-pip-version-check mxnet==1.9.1 numpy==1.23.5 || \
+	  { echo "MXNet does not install here; benchmarks leave it out."; rm -r $@; }
 
 build/plain/.built: $(SOURCES) | machine
 	$(PYTHON) tests/aside.py build/plain '-DNATIVEOPS_LEVELS=$(levels)' -DNATIVEOPS_CUDA=$(cuda) \

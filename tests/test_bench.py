@@ -5,6 +5,7 @@ import gc
 import hashlib
 import json
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from nativeops.bench import compare, history
+from nativeops.bench import aside, compare, history
 from nativeops.bench.case import OURS, Bench, Known, Rival, spread_rows
 from nativeops.bench.machine import machine_key
 from nativeops.bench.measure import Effort, Runner, measure, reason_to_skip, settle
@@ -29,6 +30,7 @@ SHORT = Effort(seconds=1e-9, fewest=3, most=5, sample=1e-9)
 ROOT = Path(__file__).resolve().parent.parent
 SIZE = {"n": 4}
 RUN = history.Run("op", "cpu", "machine", 2, "avx2", "g++ 12", "abc", "2026-11-01T00:00:00+00:00")
+MXNET = aside.version_aside("mxnet")
 SCHEMA = {
     "op", "device", "machine", "threads", "instructions", "compiler", "commit", "date", "case",
     "size", "dtype", "framework", "rival", "package", "version", "ours", "n", "min", "q1",
@@ -320,6 +322,93 @@ def test_given_sizes_go_to_the_cases_with_these_axes(fake: str) -> None:
     assert [sizes for _, sizes in smallest] == [[{"n": 8}], [{"k": 1}]]
 
 
+PROGRAM = """
+import hashlib, sys, threading
+import numpy as np
+
+folder, factor = sys.argv[1:]
+x, calls = np.load(folder + "/0.npy"), 0
+
+def spin():
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 1_500_000)
+    open(folder + "/spun", "w").close()
+
+for line in sys.stdin:
+    if line == "run\\n":
+        calls += 1
+        if factor == "spins":
+            threading.Thread(target=spin).start()
+        if factor == "dies":
+            sys.exit("this is why")
+        print(flush=True)
+    else:
+        results = [x * int(factor), x + calls]
+        for number, result in enumerate(results):
+            np.save(f"{folder}/result-{number}.npy", result)
+        print(len(results), flush=True)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Which runs in an environment aside that has this process's packages."""
+    python = tmp_path / "elsewhere/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr(aside, "environment_of", lambda package: tmp_path / package)
+    return tmp_path / "program.py"
+
+
+def test_a_rival_aside_computes_with_each_call_and_ends_when_it_is_let_go(program: Path) -> None:
+    x = np.arange(3.0)
+    call = aside.prepare_aside("elsewhere", program, "7", [x], results=2)
+    (process,) = (psutil.Process(each) for each in aside.process_ids())
+    call()
+    product, calls = call()
+    np.testing.assert_array_equal(np.asarray(product), 7 * x)
+    np.testing.assert_array_equal(np.asarray(calls), x + 2)
+    folder = Path(process.cmdline()[-2])
+    assert folder.is_dir()
+    del call, product, calls
+    gc.collect()
+    assert not process.is_running()
+    assert not folder.exists()
+    assert not aside.process_ids()
+
+
+def test_a_program_aside_that_ends_is_an_error_with_its_last_words(program: Path) -> None:
+    call = aside.prepare_aside("elsewhere", program, "dies", [np.ones(3)], results=1)
+    for _ in range(2):
+        with pytest.raises(aside.AsideError, match=r"^this is why$"):
+            call()
+
+
+def test_a_sample_waits_for_threads_that_a_program_aside_left_running(program: Path) -> None:
+    call = aside.prepare_aside("elsewhere", program, "spins", [np.ones(3)], results=1)
+    call()
+    (process,) = (psutil.Process(each) for each in aside.process_ids())
+    spun = Path(process.cmdline()[-2], "spun")
+    settle(longest=0.0)
+    assert not spun.exists()
+    settle(longest=60.0)
+    assert spun.exists()
+
+
+def test_a_rival_aside_has_the_version_of_its_environment(
+    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = rival("r", print, package="elsewhere", aside=True)
+    said = "elsewhere has no environment of its own here (`make rivals`)"
+    assert reason_to_skip(there, SIZE, math.nan) == said
+    about = tmp_path / "elsewhere/lib/python3.11/site-packages/elsewhere-1.2.dist-info/METADATA"
+    about.parent.mkdir(parents=True)
+    about.write_text("Name: elsewhere\nVersion: 1.2\n")
+    assert aside.version_aside("elsewhere") == "1.2"
+    assert reason_to_skip(there, SIZE, math.nan) == ""
+
+
 @pytest.mark.parametrize("case", ["forward", "gradient"])
 def test_the_expected_values_of_the_benchmark_agree_with_the_reference(case: str) -> None:
     from nativeops.ops import pairwise_l1_bench
@@ -344,6 +433,7 @@ def test_rivals_of_recurrent_layers_give_what_the_reference_gives(layer: str) ->
         found = list(measure(replace(bench, limit=None), [size], SHORT))
         assert [f"{each.rival}: {each.error}" for each in found if each.error] == []
         assert any(each.counts for each in found)
+        assert {each.counts for each in found if each.package == "mxnet"} <= {MXNET is not None}
         if bench.name == "inference":
             arrays = bench.arrays(size)
             exact = op.reference(*(array.astype(np.float64) for array in arrays)).output

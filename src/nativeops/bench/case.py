@@ -34,6 +34,7 @@ class Rival:
         framework: Whose arrays it is called with.
         memory: Bytes it needs beyond its inputs, from the sizes, where that can be too much.
         calls: How often the call runs the computation; its time is divided by that.
+        aside: Whether it runs in an environment of its own, see `nativeops.bench.aside`.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Rival:
     framework: str
     memory: Callable[..., float] | None = None
     calls: int = 1
+    aside: bool = False
 
     @property
     def ours(self) -> bool:

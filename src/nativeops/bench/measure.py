@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from threading import get_native_id
 from timeit import Timer
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nativeops.bench.aside import process_ids, version_aside
 from nativeops.bench.case import Bench, Known, Rival, Size, size_text
 from nativeops.bench.check import ResultError, check_result
 from nativeops.bench.machine import package_version
@@ -44,7 +46,7 @@ def settle(longest: float = 0.05) -> None:
     """Wait until the threads that a library leaves behind no longer spin, `longest` seconds.
 
     OpenMP's of PyTorch wait for their next work in that way for 8 ms, on the CPUs of whoever is
-    measured next.
+    measured next. So do those of a program that runs aside.
     """
     end = time.perf_counter() + longest
     while _others_run() and time.perf_counter() < end:
@@ -52,9 +54,10 @@ def settle(longest: float = 0.05) -> None:
 
 
 def _others_run() -> bool:
-    """Whether another thread of this process is on a CPU or waits for one."""
+    """Whether another thread of ours is on a CPU or waits for one."""
     own = str(get_native_id())
-    for state in Path("/proc/self/task").glob("[0-9]*/stat"):
+    folders = (Path(f"/proc/{process}/task") for process in ("self", *process_ids()))
+    for state in chain.from_iterable(folder.glob("[0-9]*/stat") for folder in folders):
         try:
             running = state.read_text().rpartition(")")[2].split()[0] == "R"
         except OSError:  # it ended in the meantime
@@ -178,14 +181,19 @@ def _blank(bench: Bench, size: Size, rival: Rival) -> Measurement:
         framework=rival.framework,
         rival=rival.name,
         package=rival.package,
-        version=package_version(rival.package) or "",
+        version=_version(rival) or "",
         ours=rival.ours,
     )
 
 
 def reason_to_skip(rival: Rival, size: Size, predicted: float) -> str:
     """Why a rival is left out at this size; empty if it is not."""
-    for package in (rival.framework if rival.ours else rival.package, rival.framework):
+    if rival.aside and not _version(rival):
+        return f"{rival.package} has no environment of its own here (`make rivals`)"
+    for package in (
+        rival.framework if rival.ours or rival.aside else rival.package,
+        rival.framework,
+    ):
         if package_version(package) is None:
             return f"{package} is not installed (`pip install {package}`)"
     needed = rival.memory(**size) if rival.memory else 0.0
@@ -194,6 +202,10 @@ def reason_to_skip(rival: Rival, size: Size, predicted: float) -> str:
     if predicted > CALL_MOST:
         return f"one call would take about {predicted:.0f} s (at most {CALL_MOST:.0f})"
     return ""
+
+
+def _version(rival: Rival) -> str | None:
+    return (version_aside if rival.aside else package_version)(rival.package)
 
 
 def _checked(

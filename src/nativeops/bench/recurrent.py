@@ -12,6 +12,7 @@ from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, Size
 from nativeops.bench.limits import product_limit
 from nativeops.bench.neighbour import Neighbour
 from nativeops.bench.recurrent_graphs import keras_layer, onnx_runtime, openvino
+from nativeops.bench.recurrent_mxnet import mxnet_layers
 from nativeops.bench.recurrent_rivals import (
     GATES,
     Layer,
@@ -76,6 +77,7 @@ def _inference(layer: Layer, name: str, sizes: Sequence[Size]) -> Bench:
             onnx_runtime(layer),
             openvino(layer),
             keras_layer(layer),
+            *mxnet_layers(layer.word, training=False),
         ],
     )
 
@@ -100,6 +102,7 @@ def _training(layer: Layer, name: str, sizes: Sequence[Size]) -> Bench:
             torch_training(hoisted, layer),
             torch_training(cells, layer),
             jax_scan(layer, training=True),
+            *mxnet_layers(layer.word, training=True),
         ],
     )
 

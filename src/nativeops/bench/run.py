@@ -87,7 +87,7 @@ def _run_case(
             done = len(timed) / len(bench.rivals) + line["share"]
             progress(line["doing"], 0.7 * done / len(sizes))
     for number, figures in enumerate(timed):
-        wanted = figures.counts and _wants_memory(plan, bench, figures.size)
+        wanted = figures.counts and _wants_memory(plan, bench, figures)
         if wanted:
             text = f"{size_text(figures.size)}: memory of {figures.rival}"
             progress(text, 0.7 + 0.3 * number / len(timed))
@@ -96,10 +96,12 @@ def _run_case(
         yield figures
 
 
-def _wants_memory(plan: Plan, bench: Bench, size: Size) -> bool:
+def _wants_memory(plan: Plan, bench: Bench, figures: Measurement) -> bool:
     if not plan.memory or plan.device != "cpu":  # a GPU's is counted beside the times
         return False
-    return size in bench.memory_sizes or bool(plan.sizes and bench.memory_sizes)
+    if bench.rival(figures.rival).aside:  # whose memory is not this process's
+        return False
+    return figures.size in bench.memory_sizes or bool(plan.sizes and bench.memory_sizes)
 
 
 def _worker(

@@ -11,6 +11,7 @@ import numpy as np
 
 from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, Size
 from nativeops.bench.limits import product_limit
+from nativeops.bench.recurrent_mxnet import mxnet_layers
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 LECTURES = {"t": 200, "b": 16, "i": 512, "h": 512, "layers": 2}  # of unequal length
@@ -81,8 +82,7 @@ def _rival(make: Callable[..., Module], kind: str, *, training: bool, name: str 
     def prepare(x: NdArray, layers: NdArray, d_y: NdArray, *more: NdArray) -> Callable[[], Any]:
         import torch
 
-        size = {"i": x.shape[2], "h": d_y.shape[2] // 2, "layers": len(layers)}
-        module = make(kind, size)
+        module = make(kind, _size(x, layers, d_y))
         lengths = torch.tensor(more[0], device="cpu") if more else None  # as PyTorch wants them
         given = torch.tensor(x).requires_grad_(training)
         arriving = torch.tensor(d_y)
@@ -99,6 +99,21 @@ def _rival(make: Callable[..., Module], kind: str, *, training: bool, name: str 
 
     package = OURS if make is _ours else "torch"
     return Rival(name or make.__name__.strip("_"), prepare, package, "torch")
+
+
+def _size(x: NdArray, layers: NdArray, d_y: NdArray) -> Size:
+    return {"i": x.shape[2], "h": d_y.shape[2] // 2, "layers": len(layers)}
+
+
+def _mxnet(kind: str, *, training: bool) -> list[Rival]:
+    def arrays(x: NdArray, layers: NdArray, d_y: NdArray) -> list[NdArray]:
+        parameters = _theirs(kind, _size(x, layers, d_y)).parameters()
+        own = [parameter.detach().numpy() for parameter in parameters]
+        return [x, *own, *([d_y] if training else [])]
+
+    word = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_tanh"}[kind]
+    layers = DEEP["layers"]
+    return mxnet_layers(word, training=training, layers=layers, both=True, arrays=arrays)
 
 
 def _inputs(*, lengths: bool) -> Callable[..., tuple[NdArray, ...]]:
@@ -145,6 +160,7 @@ def _bench(kind: str, size: Size, *, training: bool, lengths: bool) -> Bench:
     rivals.append(_rival(_theirs, kind, training=training, name="packed" if lengths else "fused"))
     if not lengths:
         rivals.append(_rival(_cells, kind, training=training))
+        rivals += _mxnet(kind, training=training)
     shape = "lengths" if lengths else "deep"
     return Bench(
         f"{kind}, {shape}, {'training' if training else 'inference'}",
