@@ -13,29 +13,36 @@ from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, Size
 from nativeops.bench.limits import product_limit
 from nativeops.bench.recurrent_mxnet import mxnet_layers
 
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1, "RNN relu": 1}
+CELLS = {"LSTM": "lstm_cell", "GRU": "gru_cell", "RNN": "rnn_tanh_cell", "RNN relu": "rnn_relu_cell"}
 LECTURES = {"t": 200, "b": 16, "i": 512, "h": 512, "layers": 2}  # of unequal length
 DEEP = {"t": 300, "b": 20, "i": 800, "h": 800, "layers": 5}
 DEEP_TRAINING = {**DEEP, "t": 60}
 Module = Any
 
 
+def _make(classes: Any, kind: str, size: Size) -> Module:
+    """A layer in both directions."""
+    word, _, activation = kind.partition(" ")
+    more = {"nonlinearity": activation} if activation else {}
+    sizes = (size["i"], size["h"], size["layers"])
+    return getattr(classes, word)(*sizes, bidirectional=True, **more)
+
+
 def _theirs(kind: str, size: Size, dtype: str = "float32") -> Module:
-    """``torch.nn``'s layer in both directions, always with the same parameters."""
+    """``torch.nn``'s layer, always with the same parameters."""
     import torch
 
     torch.manual_seed(0)
-    made = getattr(torch.nn, kind)(size["i"], size["h"], size["layers"], bidirectional=True)
-    return made.to(getattr(torch, dtype))
+    return _make(torch.nn, kind, size).to(getattr(torch, dtype))
 
 
 def _ours(kind: str, size: Size) -> Module:
     """This package's, with the parameters of the other."""
     from nativeops.layers import torch as layers
 
-    theirs = _theirs(kind, size)
-    made = getattr(layers, kind)(size["i"], size["h"], size["layers"], bidirectional=True)
-    made.load_state_dict(theirs.state_dict())
+    made = _make(layers, kind, size)
+    made.load_state_dict(_theirs(kind, size).state_dict())
     return made
 
 
@@ -44,7 +51,7 @@ def _cells(kind: str, size: Size) -> Callable[[Any], tuple[Any, None]]:
     import torch
 
     theirs = _theirs(kind, size)
-    cell = getattr(torch, {"LSTM": "lstm_cell", "GRU": "gru_cell", "RNN": "rnn_tanh_cell"}[kind])
+    cell = getattr(torch, CELLS[kind])
 
     def direction(x: Any, weights: Sequence[Any], *, reverse: bool) -> Any:
         h = c = x.new_zeros(x.shape[1], weights[1].shape[1])
@@ -111,8 +118,7 @@ def _mxnet(kind: str, *, training: bool) -> list[Rival]:
         own = [parameter.detach().numpy() for parameter in parameters]
         return [x, *own, *([d_y] if training else [])]
 
-    word = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_tanh"}[kind]
-    layers = DEEP["layers"]
+    word, layers = CELLS[kind].removesuffix("_cell"), DEEP["layers"]
     return mxnet_layers(word, training=training, layers=layers, both=True, arrays=arrays)
 
 
@@ -173,7 +179,8 @@ def _bench(kind: str, size: Size, *, training: bool, lengths: bool) -> Bench:
         expected=_expected(kind, training=training),
         work=_flops(kind, training=training, lengths=lengths),
         limit=product_limit("float32"),
-        tolerance=1e-3 if training else 1e-4,
+        # The slope of relu jumps where rounding leads to the other side of 0, for anybody.
+        tolerance=0.05 if training and "relu" in kind else 1e-3 if training else 1e-4,
         seconds=1.5,
     )
 
