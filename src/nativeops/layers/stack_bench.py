@@ -14,7 +14,12 @@ from nativeops.bench.limits import product_limit
 from nativeops.bench.recurrent_mxnet import mxnet_layers
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1, "RNN relu": 1}
-CELLS = {"LSTM": "lstm_cell", "GRU": "gru_cell", "RNN": "rnn_tanh_cell", "RNN relu": "rnn_relu_cell"}
+CELLS = {
+    "LSTM": "lstm_cell",
+    "GRU": "gru_cell",
+    "RNN": "rnn_tanh_cell",
+    "RNN relu": "rnn_relu_cell",
+}
 LECTURES = {"t": 200, "b": 16, "i": 512, "h": 512, "layers": 2}  # of unequal length
 DEEP = {"t": 300, "b": 20, "i": 800, "h": 800, "layers": 5}
 DEEP_TRAINING = {**DEEP, "t": 60}
