@@ -7,16 +7,23 @@
 
 namespace nativeops::tuned {
 
-// out[s] = Σ_part Σ x[i] over all i of a part with segment[i] = s, both in order
+constexpr int64_t kSecondCache = 256 << 10;  // bytes of it that sums may take
+
+// out[s] = Σ_part Σ x[i] over all i of a part with segment[i] = s, both in order. The result's own
+// memory holds the first part's sums where it can and they are large: that leaves more of the third
+// cache.
 template <class T, class I, class A = Accum<T>>
 void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t parts) {
-  constexpr int64_t kShort = 64, kAhead = 4096, kFar = 12288;  // bytes fetched early: sums, rows
+  constexpr int64_t kShort = 64, kAhead = 2048, kFar = 6144;  // bytes fetched early: sums, rows
   const int64_t n = x.size(1), count = out.size(0), bytes = max2<int64_t>(1, n * sizeof(A));
   const int64_t ahead = kAhead / bytes + 1, far = kFar / bytes + 1;
-  auto memory = dev.workspace<A>(parts * count * n);
-  const View<A, 3> sums = dense(memory.data(), parts, count, n);
+  const bool in_place = std::is_same_v<A, T> && count * bytes > kSecondCache &&
+                        out.stride(1) == 1 && out.stride(0) == n;
+  auto memory = dev.workspace<A>((parts - in_place) * count * n);
+  const View<A, 3> sums = dense(memory.data(), parts - in_place, count, n);
   for_each_item(dev, parts, [=](Team, int64_t part) {
-    const View<A, 2> sum = at(sums, part);
+    const View<A, 2> sum = in_place && part == 0 ? dense(reinterpret_cast<A*>(out.data), count, n)
+                                                 : at(sums, part - in_place);
     const int64_t end = (part + 1) * x.size(0) / parts;
     const auto exists = [=](int64_t s) { return uint64_t(s) < uint64_t(count); };
     std::fill_n(sum.data, sum.count(), A(0));
@@ -32,7 +39,7 @@ void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int6
       }
     });
   });
-  add_parts(dev, sums, out);
+  add_parts(dev, sums, out, in_place);
 }
 
 // The same in parts where segments have rows enough for each of them and all sums fit into the
@@ -40,7 +47,7 @@ void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int6
 // second.
 template <class T, class I, class A = Accum<T>>
 void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t count) {
-  constexpr int64_t kFew = 16384, kThird = 28 << 20, kSecond = 256 << 10, kEarly = 8 << 10;
+  constexpr int64_t kFew = 16384, kThird = 28 << 20, kEarly = 8 << 10;
   const int64_t rows = x.size(0), n = x.size(1), bytes = max2<int64_t>(1, n * sizeof(A));
   int64_t parts = 8, bits = 0;
   const auto are_too_many = [=](int64_t p) {
@@ -48,8 +55,8 @@ void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64
   };
   while (parts > 1 && are_too_many(parts)) parts /= 2;
   if (x.stride(1) != 1) return nativeops::segment_sum<T, I>(dev, x, segment, out, count);
-  if (parts > 1 || count * bytes <= kSecond) return sum_in_parts(dev, x, segment, out, parts);
-  while (bytes << (bits + 1) <= kSecond && 16 << bits < count) ++bits;
+  if (parts > 1 || count * bytes <= kSecondCache) return sum_in_parts(dev, x, segment, out, parts);
+  while (bytes << (bits + 1) <= kSecondCache && 16 << bits < count) ++bits;
   const int64_t group_size = int64_t{1} << bits, groups = count / group_size + 1;
   auto memory = dev.workspace<int64_t>(2 * groups + rows);
   const View<int64_t, 2> range = dense(memory.data(), groups, 2);

@@ -33,16 +33,18 @@ void with_constant(int64_t n, F f) {
   f(n);
 }
 
-// out[i][j] = Σ_p parts[p][i][j] in the order of p; the rows as one where they lie end to end.
+// out[i][j] = Σ_p parts[p][i][j] in the order of p, after what `out` has if it holds a part itself;
+// the rows as one where they lie end to end.
 template <class A, class T>
-void add_parts(Device& dev, View<A, 3> parts, View<T, 2> out) {
+void add_parts(Device& dev, View<A, 3> parts, View<T, 2> out, bool adds_to_out = false) {
+  if (parts.size(0) == 0) return;
   const bool is_one = out.stride(0) == out.size(1) && out.stride(1) == 1;
   const View<T, 2> to = is_one ? dense(out.data, 1, out.count()) : out;
   const View<A, 3> from = is_one ? dense(parts.data, parts.size(0), 1, out.count()) : parts;
   with_constant(parts.size(0), [=, &dev](auto count) {
     for_each(dev, to, [=](int64_t i, int64_t j) {
-      A sum = from(0, i, j);
-      for (int64_t p = 1; p < count; ++p) sum += from(p, i, j);
+      A sum = adds_to_out ? A(to(i, j)) : A(0);
+      for (int64_t p = 0; p < count; ++p) sum += from(p, i, j);
       to(i, j) = T(sum);
     });
   });
