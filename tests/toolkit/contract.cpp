@@ -18,9 +18,10 @@ struct Size {
 #if defined(NATIVEOPS_CPU_THREADS)  // where a block costs milliseconds
 constexpr Size kSizes[] = {{1, 0, 3, 4}, {2, 33, 17, 35}, {1, 3, 0, 2}};
 #else
-constexpr Size kSizes[] = {{1, 0, 3, 4},      {0, 2, 3, 4},      {2, 33, 17, 35},
-                           {1, 3, 0, 2},      {1, 1, 1, 1},      {3, 1, 65, 1},
-                           {1, 131, 34, 129}, {2, 130, 32, 257}, {1, 2, 5, 16}};
+constexpr Size kSizes[] = {{1, 0, 3, 4},   {0, 2, 3, 4},    {2, 33, 17, 35},   {1, 3, 0, 2},
+                           {1, 1, 1, 1},   {3, 1, 65, 1},   {1, 131, 34, 129}, {2, 130, 32, 257},
+                           {1, 2, 5, 16},  {1, 5000, 3, 2}, {5, 3, 70, 3},     {700, 1, 9, 4},
+                           {2, 7, 2000, 1}};
 #endif
 
 CASE(contract_is_a_generalised_product) {
@@ -77,16 +78,18 @@ struct SumPlusAt : Plus {
 
 CASE(contract_may_write_over_the_operand_at) {
   on_each_device([](Device& dev) {
-    Array<double> a(1, 20, 9), c(1, 9, 18), out(1, 20, 18), before(1, 20, 18);
-    contract(
-        dev, out.view, a.in(), c.in(), out.in(),
-        [] KERNEL(double x, double y, double z) { return x * y * z; }, SumPlusAt{});
-    out.each([&](int64_t b, int64_t i, int64_t j) {
-      double sum = 0;
-      const double z = before.view(b, i, j);
-      for (int64_t k = 0; k < 9; ++k) sum += a.view(b, i, k) * c.view(b, k, j) * z;
-      EXPECT(out.view(b, i, j) == sum + z);
-    });
+    for (int64_t columns : {18, 3}) {
+      Array<double> a(1, 21, 9), c(1, 9, columns), out(1, 21, columns), before(1, 21, columns);
+      contract(
+          dev, out.view, a.in(), c.in(), out.in(),
+          [] KERNEL(double x, double y, double z) { return x * y * z; }, SumPlusAt{});
+      out.each([&](int64_t b, int64_t i, int64_t j) {
+        double sum = 0;
+        const double z = before.view(b, i, j);
+        for (int64_t k = 0; k < 9; ++k) sum += a.view(b, i, k) * c.view(b, k, j) * z;
+        EXPECT(out.view(b, i, j) == sum + z);
+      });
+    }
   });
 }
 

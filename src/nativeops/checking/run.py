@@ -12,14 +12,14 @@ from nativeops.checking.job import Job
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing import installed
 
-# In the order in which they start: what compiles longest, first. Each with what it means.
+# In the order in which they start: what takes longest, first. Each with what it means.
 ASPECTS = {
+    "large": "more than 2^31 elements",
     "memory": "reads and writes inside of all arrays (AddressSanitizer)",
     "races": "no race, no divergent barrier, right for many threads (ThreadSanitizer)",
     "cuda": "compiles for CUDA (nvcc)",
     "values": "equals the reference: dtypes, strides, sizes; wrong arguments are explained",
     "frameworks": "the same in every framework, with gradients",
-    "large": "more than 2^31 elements",
     "threads": "the same bits for any number of threads",
     "gradient": "the rule is the slope of the reference (float64)",
 }

@@ -12,6 +12,7 @@ namespace nativeops {
 namespace contraction {
 
 constexpr int kRows = 128, kDepth = 32, kSteps = 4;  // Zen4 EPYC, 2026-11
+constexpr int kFewColumns = 4, kTogether = 4;
 constexpr int kLanes = 16;  // columns come in multiples of this, so that no vector loop has a rest
 template <class Acc>
 constexpr int kColumns = 512 / sizeof(Acc);
@@ -126,6 +127,39 @@ inline int task_rows(int64_t batches, int64_t rows, int64_t column_blocks) {
   return task;
 }
 
+// So few columns that a vector of them would be mostly padding: rows of all batches, some together,
+// as a sum waits for the one before. Where too few are left, the last one is taken again.
+template <class T, class Va, class Vc, class Vat, class Term, class Fold>
+[[gnu::flatten]] inline void fold_rows(View<T, 3> out, const Va& a, const Vc& c, const Vat& at,
+                                       int64_t first, int64_t end, Term term, Fold fold) {
+  using Acc = Accum<T>;
+  for (int64_t i = first; i < end; i += kTogether) {
+    int64_t batch[kTogether], row[kTogether];
+    for (int r = 0; r < kTogether; ++r) {
+      batch[r] = min2(i + r, end - 1) / out.size(1);
+      row[r] = min2(i + r, end - 1) - batch[r] * out.size(1);
+    }
+    for (int64_t col = 0; col < out.size(2); ++col) {
+      Acc sum[kTogether];
+      Loaded<Vat> here[kTogether];
+      for (int r = 0; r < kTogether; ++r) {
+        sum[r] = fold.template init<Acc>();
+        here[r] = static_cast<Loaded<Vat>>(at(batch[r], row[r], col));
+      }
+      for (int64_t k = 0; k < a.size(2); ++k) {
+        for (int r = 0; r < kTogether; ++r) {
+          const auto a_k = static_cast<Loaded<Va>>(a(batch[r], row[r], k));
+          const auto c_k = static_cast<Loaded<Vc>>(c(batch[r], k, col));
+          sum[r] = fold.fold(sum[r], static_cast<Acc>(term(a_k, c_k, here[r])));
+        }
+      }
+      for (int r = 0; r < kTogether; ++r) {
+        out(batch[r], row[r], col) = T(fold.finish(sum[r], here[r]));
+      }
+    }
+  }
+}
+
 }  // namespace contraction
 
 // A generalised matrix product, out[b,i,j] = fold over k of term(a[b,i,k], c[b,k,j]), or of
@@ -141,6 +175,12 @@ void contract(Device& dev, View<T, 3> out, Va a, Vc c, Vat at, Term term, Fold f
   constexpr int kWidth = kColumns<Acc>;
   const int64_t n = out.size(0), rows = out.size(1), cols = out.size(2);
   if (out.count() == 0) return;
+  if (cols <= kFewColumns) {
+    const int64_t height = max2<int64_t>(kTogether, kGrain / (cols * (a.size(2) + 4)));
+    return dev.parallel((n * rows + height - 1) / height, [&](int64_t task) {
+      fold_rows(out, a, c, at, task * height, min2(n * rows, (task + 1) * height), term, fold);
+    });
+  }
   const int64_t column_blocks = (cols + kWidth - 1) / kWidth;
   const int height = task_rows(n, rows, column_blocks);
   const int64_t row_blocks = (rows + height - 1) / height;
