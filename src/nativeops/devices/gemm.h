@@ -25,7 +25,7 @@ template <class Ta, class Tb, class T>
 void gemm(Device& dev, View<Ta, 3> a, View<Tb, 3> b, View<T, 3> c, double alpha = 1,
           double beta = 0) {
   using A = Accum<T>;
-  matrix_product::check_sizes(a, b, c);
+  matrix_product::check_sizes(a.size_, b.size_, c.size_, 3);
   if (c.count() == 0) return;
   const matrix_product::Scaled<A> scaled{{}, static_cast<A>(alpha), static_cast<A>(beta)};
   if (a.size(2) == 0 || scaled.alpha == A(0)) return matrix_product::scale(dev, c, scaled.beta);
@@ -37,7 +37,7 @@ void gemm(Device& dev, View<Ta, 3> a, View<Tb, 3> b, View<T, 3> c, double alpha 
 template <class Ta, class Tb, class T>
 void gemm(Device& dev, View<Ta, 2> a, View<Tb, 2> b, View<T, 2> c, double alpha = 1,
           double beta = 0) {
-  matrix_product::check_sizes(a, b, c);
+  matrix_product::check_sizes(a.size_, b.size_, c.size_, 2);
   gemm(dev, matrix_product::one(a), matrix_product::one(b), matrix_product::one(c), alpha, beta);
 }
 

@@ -11,24 +11,22 @@
 namespace nativeops {
 namespace matrix_product {
 
-template <class T, int N>
-std::string sizes(const View<T, N>& view) {
+inline std::string size_text(const int64_t* sizes, int axes) {
   std::string text = "[";
-  for (int axis = 0; axis < N; ++axis) {
-    text += (axis > 0 ? ", " : "") + std::to_string(view.size(axis));
+  for (int axis = 0; axis < axes; ++axis) {
+    text += (axis > 0 ? ", " : "") + std::to_string(sizes[axis]);
   }
   return text + "]";
 }
 
-// Views that do not fit are a mistake of the kernel.
-template <class Ta, class Tb, class T, int N>
-void check_sizes(const View<Ta, N>& a, const View<Tb, N>& b, const View<T, N>& c) {
-  bool fits = a.size(N - 1) == b.size(N - 2) && c.size(N - 2) == a.size(N - 2) &&
-              c.size(N - 1) == b.size(N - 1);
-  if (N == 3) fits = fits && a.size(0) == c.size(0) && b.size(0) == c.size(0);
+// Sizes of matrices, or of batches of them, that do not fit are a mistake of the kernel.
+inline void check_sizes(const int64_t* a, const int64_t* b, const int64_t* c, int axes) {
+  const int row = axes - 2, col = axes - 1;
+  bool fits = a[col] == b[row] && c[row] == a[row] && c[col] == b[col];
+  if (axes == 3) fits = fits && a[0] == c[0] && b[0] == c[0];
   if (fits) return;
-  throw std::runtime_error("gemm: c" + sizes(c) + " is not the product of a" + sizes(a) + " and b" +
-                           sizes(b) + ".");
+  throw std::runtime_error("gemm: c" + size_text(c, axes) + " is not the product of a" +
+                           size_text(a, axes) + " and b" + size_text(b, axes) + ".");
 }
 
 // A matrix as a batch of one.

@@ -11,12 +11,76 @@
 namespace nativeops::matrix_product {
 
 #if NATIVEOPS_LEVEL > 0
+// The matrices of a product whose numbers are summed up as A. Their own types are behind pointers
+// to the few functions that see them: with types for each, a kernel with a few products would take
+// ten seconds to compile.
+template <class A>
+struct Factor {
+  const void* data;
+  int64_t size[2], stride[2];
+  bool lies_ready;  // rows of A from end to end
+  void (*pack)(const Factor& from, int64_t row, int64_t rows, int64_t col, int64_t cols, A* to,
+               int64_t width);
+};
+template <class A>
+struct Product {
+  void* data;
+  int64_t size[2], stride[2];
+  Scaled<A> scaled;
+  void (*finish)(const Product& to, int64_t row, int64_t rows, int64_t col, const A* sums,
+                 int64_t width);
+};
+
+template <class A, class T>
+Factor<A> factor(In<T, 2> m) {
+  return {m.data,
+          {m.size(0), m.size(1)},
+          {m.stride(0), m.stride(1)},
+          std::is_same_v<T, A> && m.stride(1) == 1,
+          [](const Factor<A>& from, int64_t row, int64_t rows, int64_t col, int64_t cols, A* to,
+             int64_t width) {
+            const In<T, 2> all{static_cast<const T*>(from.data),
+                               {from.size[0], from.size[1]},
+                               {from.stride[0], from.stride[1]}};
+            tuned::pack(tuned::part(all, row, rows, col, cols), to, width);
+          }};
+}
+
+// A row of sums to its place; constants make vectors of it.
+template <class A, class T, class Stride, class Count>
+void finish_row(const A* __restrict sum, T* __restrict to, Stride stride, Count count,
+                Scaled<A> scaled) {
+  for (int64_t j = 0; j < count; ++j) {
+    to[j * stride] = T(scaled.finish(sum[j], A(to[j * stride])));
+  }
+}
+
+template <class A, class T>
+Product<A> product(Out<T, 2> m, Scaled<A> scaled) {
+  return {m.data,
+          {m.size(0), m.size(1)},
+          {m.stride(0), m.stride(1)},
+          scaled,
+          [](const Product<A>& to, int64_t row, int64_t rows, int64_t col, const A* sums,
+             int64_t width) {
+            constexpr std::integral_constant<int64_t, tuned::kWidest * simd::kLanes<A>> whole;
+            const int64_t cols = std::min<int64_t>(whole, to.size[1] - col);
+            for (int64_t r = 0; r < rows; ++r, sums += width) {
+              T* at = static_cast<T*>(to.data) + (row + r) * to.stride[0] + col * to.stride[1];
+              if (to.stride[1] == 1 && cols == whole) {
+                finish_row(sums, at, std::integral_constant<int64_t, 1>(), whole, to.scaled);
+              } else {
+                finish_row(sums, at, to.stride[1], cols, to.scaled);
+              }
+            }
+          }};
+}
+
 // One product: both matrices are packed, the left one only where it must be, then each thread
 // computes tiles that stay in its caches. What is packed at a time is bounded: a copy of a matrix
 // that fills the memory would not fit beside it.
-template <class Ta, class Tb, class T>
+template <class A>
 class Packed {
-  using A = Accum<T>;
   static constexpr int n = simd::kLanes<A>;
   static constexpr int64_t kWidth = tuned::kWidest * n;         // columns of a panel
   static constexpr int64_t kHeight = 96;                        // rows of a tile
@@ -24,26 +88,24 @@ class Packed {
   static constexpr int64_t kPacked = int64_t{1} << 23;  // elements of each matrix, or a panel
 
  public:
-  Packed(Device& dev, In<Ta, 2> a, In<Tb, 2> b, Out<T, 2> c, Scaled<A> scaled)
+  Packed(Device& dev, const Factor<A>& a, const Factor<A>& b, const Product<A>& c)
       : a_(a),
         b_(b),
         c_(c),
-        scaled_(scaled),
         row_width_(tuned::round_up(depth(), n)),
-        direct_(std::is_same_v<Ta, A> && a.stride(1) == 1),
-        tiles_(tuned::ceil_div(c.size(0), kHeight)),
-        panels_(tuned::ceil_div(c.size(1), kWidth)),
-        tiles_packed_(direct_ ? tiles_ : at_once(tiles_, kHeight * row_width_)),
+        tiles_(tuned::ceil_div(c.size[0], kHeight)),
+        panels_(tuned::ceil_div(c.size[1], kWidth)),
+        tiles_packed_(a.lies_ready ? tiles_ : at_once(tiles_, kHeight * row_width_)),
         panels_packed_(at_once(panels_, kWidth * depth())),
-        right_(dev.workspace<A>(std::min(panels_packed_ * kWidth, tuned::round_up(c.size(1), n)) *
+        right_(dev.workspace<A>(std::min(panels_packed_ * kWidth, tuned::round_up(c.size[1], n)) *
                                 depth())),
         left_(dev.workspace<A>(
-            direct_ ? 0 : std::min(tiles_packed_ * kHeight, c.size(0)) * row_width_)) {}
+            a.lies_ready ? 0 : std::min(tiles_packed_ * kHeight, c.size[0]) * row_width_)) {}
 
   void run(Device& dev) {
     for (int64_t i = 0; i < tiles_; i += tiles_packed_) {
       const int64_t tiles = std::min(tiles_packed_, tiles_ - i);
-      if (!direct_) pack_left(dev, i, tiles);
+      if (!a_.lies_ready) pack_left(dev, i, tiles);
       for (int64_t p = 0; p < panels_; p += panels_packed_) {
         const int64_t panels = std::min(panels_packed_, panels_ - p);
         if (i == 0 || panels < panels_) pack_right(dev, p, panels);
@@ -60,9 +122,10 @@ class Packed {
     return std::min(parts, std::max<int64_t>(1, kPacked / std::max<int64_t>(1, size)));
   }
 
-  int64_t depth() const { return a_.size(1); }
-  int64_t columns(int64_t p) const { return std::min(kWidth, c_.size(1) - p * kWidth); }
-  int64_t width(int64_t p) const { return tuned::round_up(columns(p), n); }
+  int64_t depth() const { return a_.size[1]; }
+  int64_t width(int64_t p) const {
+    return tuned::round_up(std::min(kWidth, c_.size[1] - p * kWidth), n);
+  }
   // Where panels and rows lie, counted among those that are packed.
   A* panel(int64_t place) const { return right_.data() + place * kWidth * depth(); }
   A* left(int64_t place) const { return left_.data() + place * kHeight * row_width_; }
@@ -71,7 +134,7 @@ class Packed {
     const int64_t steps = panels * kWidth * depth() / n;
     tuned::parallel_if_large(dev, panels, steps, [&](int64_t place) {
       const int64_t p = first + place;
-      tuned::pack(tuned::part(b_, 0, depth(), p * kWidth, kWidth), panel(place), width(p));
+      b_.pack(b_, 0, depth(), p * kWidth, kWidth, panel(place), width(p));
     });
   }
 
@@ -79,53 +142,33 @@ class Packed {
     const int64_t steps = tiles * kHeight * row_width_ / n;
     tuned::parallel_if_large(dev, tiles, steps, [&](int64_t place) {
       const int64_t i = (first + place) * kHeight;
-      tuned::pack(tuned::part(a_, i, kHeight, 0, depth()), left(place), row_width_);
+      a_.pack(a_, i, kHeight, 0, depth(), left(place), row_width_);
     });
   }
 
   // Row r of tile i, which is packed at a place.
   const A* row(int64_t i, int64_t place, int64_t r) const {
-    if constexpr (std::is_same_v<Ta, A>) {
-      if (direct_) return &a_(i * kHeight + r, 0);
-    }
-    return left(place) + r * row_width_;
+    if (!a_.lies_ready) return left(place) + r * row_width_;
+    return static_cast<const A*>(a_.data) + (i * kHeight + r) * a_.stride[0];
   }
 
   void tile(int64_t i, int64_t left_place, int64_t p, int64_t panel_place) const {
     alignas(64) A sums[kHeight * kWidth];
     const int64_t first = i * kHeight, wide = width(p);
-    const int64_t rows = std::min(kHeight, c_.size(0) - first);
+    const int64_t rows = std::min(kHeight, c_.size[0] - first);
     const A* row_of[kHeight];
     for (int64_t r = 0; r < rows; ++r) row_of[r] = row(i, left_place, r);
     std::fill_n(sums, rows * wide, A(0));
     for (int64_t k = 0; k < depth(); k += kDepth) {
       tuned::multiply(static_cast<int>(wide / n), row_of, rows, k, std::min(kDepth, depth() - k),
-                      panel(panel_place) + k * wide, sums, wide, sums, wide, c_.size(0) == 1);
+                      panel(panel_place) + k * wide, sums, wide, sums, wide, c_.size[0] == 1);
     }
-    for (int64_t r = 0; r < rows; ++r) {
-      const A* sum = sums + r * wide;
-      T* to = &c_(first + r, p * kWidth);
-      if (c_.stride(1) == 1 && columns(p) == kWidth) {
-        finish(sum, to, std::integral_constant<int64_t, 1>());
-      } else {
-        finish(sum, to, c_.stride(1), columns(p));
-      }
-    }
-  }
-  // A row of a tile to its place; constants make vectors of it.
-  template <class Stride, class Count = std::integral_constant<int64_t, kWidth>>
-  void finish(const A* __restrict sum, T* __restrict to, Stride stride, Count count = {}) const {
-    for (int64_t j = 0; j < count; ++j) {
-      to[j * stride] = T(scaled_.finish(sum[j], A(to[j * stride])));
-    }
+    c_.finish(c_, first, rows, p * kWidth, sums, wide);
   }
 
-  const In<Ta, 2> a_;
-  const In<Tb, 2> b_;
-  const Out<T, 2> c_;
-  const Scaled<A> scaled_;
+  const Factor<A> a_, b_;
+  const Product<A> c_;
   const int64_t row_width_;
-  const bool direct_;
   const int64_t tiles_, panels_, tiles_packed_, panels_packed_;
   const Workspace<A> right_, left_;
 };
@@ -134,8 +177,9 @@ class Packed {
 template <class Ta, class Tb, class T>
 void multiply(Device& dev, In<Ta, 3> a, In<Tb, 3> b, Out<T, 3> c, Scaled<Accum<T>> scaled) {
 #if NATIVEOPS_LEVEL > 0
+  using A = Accum<T>;
   for (int64_t i = 0; i < c.size(0); ++i) {
-    Packed<Ta, Tb, T>(dev, at(a, i), at(b, i), at(c, i), scaled).run(dev);
+    Packed<A>(dev, factor<A>(at(a, i)), factor<A>(at(b, i)), product(at(c, i), scaled)).run(dev);
   }
 #else
   by_contract(dev, a, b, c, scaled);

@@ -3,7 +3,9 @@
 // reads it in one stream, and rows times panel are computed a block at a time in registers.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "nativeops/devices/cpu/pack.h"
@@ -123,36 +125,40 @@ void for_blocks(int64_t rows, int64_t most, F&& body, int64_t together = 1) {
   }
 }
 // rows[r] · panel for any number of rows. soon: see below.
-template <class Of, int kVectors, class A>
+template <class Of, int kVectors, class A, class Soon>
 void multiply(const A* const* rows, int64_t count, int64_t offset, int64_t depth, const A* panel,
-              const A* init, int64_t init_stride, A* sums, int64_t stride, bool alone,
-              const A* soon) {
+              const A* init, int64_t init_stride, A* sums, int64_t stride, bool alone, Soon soon) {
   if (alone) {
     return multiply_block<Of, 1, kVectors, A, 4>(rows, offset, depth, panel, init, init_stride,
                                                  sums, stride, nullptr);
   }
   constexpr auto heights = std::make_integer_sequence<int, kBlockRows<kVectors>>();
-  constexpr int64_t n = simd::kLanes<A>;
-  int64_t fetched = 0;
+  [[maybe_unused]] constexpr int64_t n = simd::kLanes<A>;
+  [[maybe_unused]] int64_t fetched = 0;
   for_blocks(count, kBlockRows<kVectors>, [&](int64_t first, int64_t height) {
-    // The first block waits for this panel itself; the others find it in the second cache.
-    const bool fetches = soon != nullptr && first > 0 && fetched < depth * kVectors * n;
-    const auto block = fetches
-                           ? block_of<Of, A, kVectors, true>(static_cast<int>(height), heights)
-                           : block_of<Of, A, kVectors, false>(static_cast<int>(height), heights);
+    const A* fetch = nullptr;
+    auto block = block_of<Of, A, kVectors, false>(static_cast<int>(height), heights);
+    if constexpr (!std::is_same_v<Soon, std::nullptr_t>) {
+      // The first block waits for this panel itself; the others find it in the second cache.
+      if (soon != nullptr && first > 0 && fetched < depth * kVectors * n) {
+        fetch = soon + fetched;
+        fetched += depth * n;
+        block = block_of<Of, A, kVectors, true>(static_cast<int>(height), heights);
+      }
+    }
     block(rows + first, offset, depth, panel, init + first * init_stride, init_stride,
-          sums + first * stride, stride, fetches ? soon + fetched : nullptr);
-    if (fetches) fetched += depth * n;
+          sums + first * stride, stride, fetch);
   });
 }
 
 // The same where only the run tells how wide the panel is. alone: there is one row, not only here
 // but whatever the panels and blocks are. soon: the panel of the next product, as long as this one,
-// which is fetched meanwhile into the second cache; null for none.
-template <class Of = Numbers, class A>
+// which is fetched meanwhile into the second cache; null for none, nullptr where there never is
+// one: half as much is then compiled.
+template <class Of = Numbers, class A, class Soon = std::nullptr_t>
 void multiply(int vectors, const A* const* rows, int64_t count, int64_t offset, int64_t depth,
               const A* panel, const A* init, int64_t init_stride, A* sums, int64_t stride,
-              bool alone, const A* soon = nullptr) {
+              bool alone, Soon soon = nullptr) {
   if constexpr (Of::kAreTiles) {
     Of::multiply(vectors, rows, count, offset, depth, panel, init, init_stride, sums, stride);
   } else {
