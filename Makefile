@@ -23,7 +23,7 @@ else
 python := $(VENV)/bin/python
 built := $(VENV)/.built
 workers := -n 2 --dist worksteal
-rivals := $(VENV)/rivals/mxnet
+rivals := $(VENV)/rivals/mxnet/.installed
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 endif
 
@@ -146,10 +146,11 @@ $(VENV)/.built: $(VENV)/.environment $(SOURCES)
 	@touch $@
 
 # MXNet's last release needs a NumPy that only Python 3.11 and older have: elsewhere it is left out.
-$(VENV)/rivals/mxnet: | $(VENV)/.environment
-	@$(PYTHON) -m venv $@
-	@$@/bin/python -m pip install -qq --no-input --disable-pip-version-check mxnet==1.9.1 numpy==1.23.5 || \
-	  { echo "MXNet does not install here; benchmarks leave it out."; rm -r $@; }
+$(VENV)/rivals/mxnet/.installed: | $(VENV)/.environment
+	@$(PYTHON) -m venv $(@D)
+	@if $(@D)/bin/python -m pip install -qq --no-input --disable-pip-version-check \
+	  mxnet==1.9.1 numpy==1.23.5; then touch $@; \
+	else echo "MXNet does not install here; benchmarks leave it out."; fi
 
 build/plain/.built: $(SOURCES) | machine
 	$(PYTHON) tests/aside.py build/plain '-DNATIVEOPS_LEVELS=$(levels)' -DNATIVEOPS_CUDA=$(cuda) \

@@ -323,7 +323,7 @@ def test_given_sizes_go_to_the_cases_with_these_axes(fake: str) -> None:
 
 
 PROGRAM = """
-import hashlib, sys, threading
+import hashlib, os, sys, threading
 import numpy as np
 
 folder, factor = sys.argv[1:]
@@ -340,12 +340,13 @@ for line in sys.stdin:
             threading.Thread(target=spin).start()
         if factor == "dies":
             sys.exit("this is why")
-        print(flush=True)
+        if factor == "killed":
+            os.kill(os.getpid(), 9)
     else:
         results = [x * int(factor), x + calls]
         for number, result in enumerate(results):
             np.save(f"{folder}/result-{number}.npy", result)
-        print(len(results), flush=True)
+    print(flush=True)
 """
 
 
@@ -383,6 +384,9 @@ def test_a_program_aside_that_ends_is_an_error_with_its_last_words(program: Path
     for _ in range(2):
         with pytest.raises(aside.AsideError, match=r"^this is why$"):
             call()
+    call = aside.prepare_aside("elsewhere", program, "killed", [np.ones(3)], results=1)
+    with pytest.raises(aside.AsideError, match=r"^exit status -9$"):
+        call()
 
 
 def test_a_sample_waits_for_threads_that_a_program_aside_left_running(program: Path) -> None:
@@ -442,3 +446,15 @@ def test_rivals_of_recurrent_layers_give_what_the_reference_gives(layer: str) ->
     gc.collect()
     left = [child.cmdline() for child in psutil.Process().children()]
     assert not [command for command in left if "sched_setaffinity" in str(command)]
+
+
+@pytest.mark.slow
+def test_rivals_of_deep_layers_agree_and_mxnet_is_one_where_it_is_installed() -> None:
+    size = {"t": 5, "b": 3, "i": 4, "h": 6, "layers": 2}
+    deep = [bench for bench in import_module("nativeops.layers.stack_bench").BENCHES
+            if "deep" in bench.name]  # fmt: skip
+    assert len(deep) == 8
+    for bench in deep:
+        found = list(measure(replace(bench, limit=None), [size], SHORT))
+        assert [f"{each.rival}: {each.error}" for each in found if each.error] == []
+        assert [each.counts for each in found if each.package == "mxnet"] == [MXNET is not None] * 2

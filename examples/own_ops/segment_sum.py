@@ -20,7 +20,7 @@ def segment_sum(
     of the sum: `segment_spread`.
 
     Cost: O(n·d) time; a workspace of 2 n + 3 count integers, on a GPU of up to 9 n + 3 count, or of
-    as many results as parts.
+    up to as many results as parts.
     Same as: ``jax.ops.segment_sum(x, segment, count)``.
 
     >>> segment_sum(np.array([[1.0], [2.0], [4.0]]), np.array([1, 0, 1]), count=2)

@@ -37,6 +37,7 @@ def test_agrees_with_jax_and_its_gradient() -> None:
         *[(1, 7, 8), (2, 390, 8), (3, 391, 4), (4, 781, 4), (4, 782, 2)],  # constant loops
         *[(5, 12500, 2), (5, 12501, 1), (16, 7, 8), (31, 700, 4), (75, 1, 8), (75, 3000, 2)],
         *[(300, 12000, 2), (310, 12000, 1)],  # 28 MB of sums, and more
+        *[(100, 700, 4), (170, 390, 8)],  # the result's memory holds the first part's
     ],
 )
 def test_rows_of_a_segment_are_added_in_their_order(width: int, count: int, parts: int) -> None:
@@ -54,10 +55,10 @@ def test_rows_of_a_segment_are_added_in_their_order(width: int, count: int, part
 
 def test_strided_arrays_are_added_up_in_the_same_order() -> None:
     random = np.random.default_rng(0)
-    x, segment = random.standard_normal((30000, 20)).astype(np.float32), np.arange(30000) % 3000
-    expected = segment_sum(x[:, :5].copy(), segment, count=3000)
-    out = np.zeros((3000, 10), np.float32)
-    segment_sum(x[:, :5], segment, count=3000, out=out[:, ::2])
+    x, segment = random.standard_normal((30000, 60)).astype(np.float32), np.arange(30000) % 3000
+    expected = segment_sum(x[:, :30].copy(), segment, count=3000)
+    out = np.zeros((3000, 60), np.float32)
+    segment_sum(x[:, :30], segment, count=3000, out=out[:, ::2])
     assert np.array_equal(out[:, ::2], expected)
     assert not out[:, 1::2].any()
 

@@ -46,9 +46,9 @@ class Aside:
     """A program in another environment, which computes again with each call.
 
     It is run as ``PYTHON PROGRAM FOLDER ARGUMENT``, finds its inputs in the folder as ``0.npy``,
-    ``1.npy`` and so on, and answers each line ``run`` by an empty one when the results are there;
-    the line ``save`` by how many they are, once they lie in the folder as ``result-0.npy`` and so
-    on. The program ends with its input, thus when nobody holds this.
+    ``1.npy`` and so on, and answers two words with an empty line: ``run`` when the results are
+    there, ``save`` when they lie in the folder as ``result-0.npy`` and so on. The program ends with
+    its input, thus when nobody holds this.
     """
 
     def __init__(
@@ -66,19 +66,24 @@ class Aside:
                 stderr=complaints,
                 text=True,
             )
+        self._saved = False
         _IDS.add(self._process.pid)
         weakref.finalize(self, _end, self._process, folder)
 
     def run(self) -> None:
         """Compute once; the results stay there."""
+        self._saved = False
         self._ask("run")
 
-    def results(self) -> list[NdArray]:
-        """What it computed last."""
-        count = int(self._ask("save"))
-        return [np.load(self._folder / f"result-{number}.npy") for number in range(count)]
+    def result(self, number: int) -> NdArray:
+        """One of the results of the last run."""
+        if not self._saved:
+            self._ask("save")
+            self._saved = True
+        saved: NdArray = np.load(self._folder / f"result-{number}.npy")
+        return saved
 
-    def _ask(self, word: str) -> str:
+    def _ask(self, word: str) -> None:
         pipe = self._process
         assert pipe.stdin is not None
         assert pipe.stdout is not None
@@ -90,9 +95,8 @@ class Aside:
             answer = ""
         if not answer:
             self._process.wait()
-            complaints = (self._folder / "complaints").read_text()
-            raise AsideError(complaints.strip().rpartition("\n")[2])
-        return answer
+            said = (self._folder / "complaints").read_text().strip().rpartition("\n")[2]
+            raise AsideError(said or f"exit status {self._process.returncode}")
 
 
 def _end(process: "subprocess.Popen[str]", folder: "tempfile.TemporaryDirectory[str]") -> None:
@@ -110,7 +114,7 @@ class Result:
         self._number = number
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NdArray:
-        return np.asarray(self._program.results()[self._number], dtype)
+        return np.asarray(self._program.result(self._number), dtype)
 
 
 def prepare_aside(

@@ -2,9 +2,9 @@
 """Recurrent layers in MXNet, computed when told (see `nativeops.bench.aside`).
 
 Run by the Python of MXNet's own environment, so it imports nothing of this package. The job is
-JSON: ``kind`` (lstm, gru, rnn_tanh or rnn_relu), ``layers``, ``both`` directions or one, ``cells``
-or the fused layer, ``training``. The inputs are those of the first layer, the four weights of
-each layer and direction in PyTorch's order, and what flows back, if there is training. The results
+JSON: ``kind`` (lstm, gru, rnn_tanh or rnn_relu), ``both`` directions or one, ``cells`` or the fused
+layer, ``training``. The inputs are those of the first layer, the four weights of each layer and
+direction in PyTorch's order, and what flows back, if there is training. The results
 are the outputs or the gradients of the inputs and of all weights.
 """
 
@@ -29,14 +29,14 @@ Array = Any  # of NumPy, or MXNet's
 class Unrolled(mxnet.gluon.HybridBlock):  # type: ignore[misc]
     """One cell for each layer and direction, written out step by step: a graph of small ops."""
 
-    def __init__(self, job: Job, steps: int, units: int) -> None:
+    def __init__(self, job: Job, steps: int, units: int, layers: int) -> None:
         super().__init__()
         more = {"activation": job["kind"][4:]} if KINDS[job["kind"]] == "RNN" else {}
         self.steps = steps
         self.blocks: list[Any] = []
         with self.name_scope():
             self.cell = mxnet.gluon.rnn.HybridSequentialRNNCell()
-            for _ in range(job["layers"]):
+            for _ in range(layers):
                 cell = getattr(mxnet.gluon.rnn, KINDS[job["kind"]] + "Cell")
                 made = [cell(units, **more) for _ in range(1 + job["both"])]
                 self.cell.add(mxnet.gluon.rnn.BidirectionalCell(*made) if job["both"] else made[0])
@@ -51,25 +51,25 @@ class Unrolled(mxnet.gluon.HybridBlock):  # type: ignore[misc]
         return [getattr(block, name) for block in self.blocks for name in WEIGHTS]
 
 
-def fused(job: Job, units: int) -> tuple[Any, list[Any]]:
+def fused(job: Job, units: int, layers: int) -> tuple[Any, list[Any]]:
     """MXNet's layer, and its weights in the order of the inputs."""
     kind = KINDS[job["kind"]]
     more = {"activation": job["kind"][4:]} if kind == "RNN" else {}
     make = getattr(mxnet.gluon.rnn, kind)
-    layer = make(units, num_layers=job["layers"], bidirectional=job["both"], **more)
-    places = [f"{d}{n}_" for n in range(job["layers"]) for d in "lr"[: 1 + job["both"]]]
+    layer = make(units, num_layers=layers, bidirectional=job["both"], **more)
+    places = [f"{d}{n}_" for n in range(layers) for d in "lr"[: 1 + job["both"]]]
     return layer, [getattr(layer, place + name) for place in places for name in WEIGHTS]
 
 
 def prepare(job: Job, x: Array, *arrays: Array) -> Callable[[], list[Any]]:
     """The computation, whose results are a list of MXNet's arrays."""
     weights, d_y = (arrays[:-1], arrays[-1]) if job["training"] else (arrays, None)
-    units = weights[1].shape[1]
+    units, layers = weights[1].shape[1], len(weights) // len(WEIGHTS) // (1 + job["both"])
     if job["cells"]:
-        layer = Unrolled(job, len(x), units)
+        layer = Unrolled(job, len(x), units, layers)
         parameters = layer.weights()
     else:
-        layer, parameters = fused(job, units)
+        layer, parameters = fused(job, units, layers)
     layer.initialize()
     layer.hybridize(static_alloc=True, static_shape=True)
     x = mxnet.nd.array(x)
@@ -104,11 +104,10 @@ def main(folder: str, job: str) -> None:
         if line == "run\n":
             results = compute()
             mxnet.nd.waitall()
-            print(file=answers, flush=True)
         else:
             for number, result in enumerate(results):
                 np.save(Path(folder, f"result-{number}.npy"), result.asnumpy())
-            print(len(results), file=answers, flush=True)
+        print(file=answers, flush=True)
 
 
 if __name__ == "__main__":

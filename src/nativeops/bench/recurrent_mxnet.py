@@ -16,7 +16,6 @@ def mxnet_layers(
     word: str,
     *,
     training: bool,
-    layers: int = 1,
     both: bool = False,
     arrays: Callable[..., Sequence[NdArray]] | None = None,
 ) -> list[Rival]:
@@ -24,13 +23,12 @@ def mxnet_layers(
 
     Args:
         word: ``lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``.
-        layers: One above the other.
         both: In both directions.
         arrays: From the arrays of the case to what the program takes; by default they are that.
     """
 
     def rival(name: str, *, cells: bool) -> Rival:
-        job = {"kind": word, "layers": layers, "both": both, "cells": cells, "training": training}
+        job = {"kind": word, "both": both, "cells": cells, "training": training}
 
         def prepare(*given: NdArray) -> Callable[[], Any]:
             own = arrays(*given) if arrays else given

@@ -114,8 +114,9 @@ def _worker(
     )
     command = [sys.executable, "-m", "nativeops.bench.worker", job.as_json()]
     counts = dict.fromkeys(("OMP_NUM_THREADS", "NATIVEOPS_NUM_THREADS"), str(plan.threads))
-    environment = {**os.environ, **counts, **bench.environment}
-    with tempfile.TemporaryFile("w+") as complaints:
+    # A process that is killed leaves its files to us.
+    with tempfile.TemporaryFile("w+") as complaints, tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, **counts, "TMPDIR": folder, **bench.environment}
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=complaints, text=True, env=environment
         ) as process:

@@ -123,8 +123,8 @@ def _mxnet(kind: str, *, training: bool) -> list[Rival]:
         own = [parameter.detach().numpy() for parameter in parameters]
         return [x, *own, *([d_y] if training else [])]
 
-    word, layers = CELLS[kind].removesuffix("_cell"), DEEP["layers"]
-    return mxnet_layers(word, training=training, layers=layers, both=True, arrays=arrays)
+    word = CELLS[kind].removesuffix("_cell")
+    return mxnet_layers(word, training=training, both=True, arrays=arrays)
 
 
 def _inputs(*, lengths: bool) -> Callable[..., tuple[NdArray, ...]]:

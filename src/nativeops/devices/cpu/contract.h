@@ -175,7 +175,9 @@ void contract(Device& dev, View<T, 3> out, Va a, Vc c, Vat at, Term term, Fold f
   constexpr int kWidth = kColumns<Acc>;
   const int64_t n = out.size(0), rows = out.size(1), cols = out.size(2);
   if (out.count() == 0) return;
-  if (cols <= kFewColumns) {
+  // Panels read a line of memory once, also where it has numbers of many rows.
+  const bool reads_rows = a.stride(2) == 1 || rows * a.size(2) <= kGrain;
+  if (cols <= kFewColumns && reads_rows) {
     const int64_t height = max2<int64_t>(kTogether, kGrain / (cols * (a.size(2) + 4)));
     return dev.parallel((n * rows + height - 1) / height, [&](int64_t task) {
       fold_rows(out, a, c, at, task * height, min2(n * rows, (task + 1) * height), term, fold);

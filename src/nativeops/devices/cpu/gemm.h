@@ -12,8 +12,8 @@ namespace nativeops::matrix_product {
 
 #if NATIVEOPS_LEVEL > 0
 // The matrices of a product whose numbers are summed up as A. Their own types are behind pointers
-// to the few functions that see them: with types for each, a kernel with a few products would take
-// ten seconds to compile.
+// to the few functions that see them: with a class for each choice of types, a kernel with a few
+// products would take ten seconds longer to compile.
 template <class A>
 struct Factor {
   const void* data;
