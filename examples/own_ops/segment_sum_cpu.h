@@ -7,35 +7,30 @@
 
 namespace nativeops::tuned {
 
-constexpr int64_t kSecondCache = 256 << 10;  // bytes of it that sums may take
-
 // out[s] = Σ_part Σ x[i] over all i of a part with segment[i] = s, both in order. The result's own
-// memory holds the first part's sums where it can and they are large: that leaves more of the third
-// cache.
+// memory holds the first part's sums where it can, which leaves more of the third cache.
 template <class T, class I, class A = Accum<T>>
 void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t parts) {
   constexpr int64_t kShort = 64, kAhead = 2048, kFar = 6144;  // bytes fetched early: sums, rows
   const int64_t n = x.size(1), count = out.size(0), bytes = max2<int64_t>(1, n * sizeof(A));
   const int64_t ahead = kAhead / bytes + 1, far = kFar / bytes + 1;
-  const bool in_place = std::is_same_v<A, T> && count * bytes > kSecondCache &&
-                        out.stride(1) == 1 && out.stride(0) == n;
+  const bool in_place = std::is_same_v<A, T> && out.stride(1) == 1 && out.stride(0) == n;
   auto memory = dev.workspace<A>((parts - in_place) * count * n);
   const View<A, 3> sums = dense(memory.data(), parts - in_place, count, n);
   for_each_item(dev, parts, [=](Team, int64_t part) {
     const View<A, 2> sum = in_place && part == 0 ? dense(reinterpret_cast<A*>(out.data), count, n)
                                                  : at(sums, part - in_place);
     const int64_t end = (part + 1) * x.size(0) / parts;
-    const auto exists = [=](int64_t s) { return uint64_t(s) < uint64_t(count); };
     std::fill_n(sum.data, sum.count(), A(0));
     with_constant(n, [=](auto width) {
       for (int64_t i = part * x.size(0) / parts; i < end; ++i) {
         if (bytes >= kShort) {
           const int64_t later = segment(min2(i + ahead, end - 1));
-          if (exists(later)) fetch_early(at(sum, later));
+          if (uint64_t(later) < uint64_t(count)) fetch_early(at(sum, later));
           fetch_once(at(x, min2(i + far, end - 1)));
         }
         const int64_t s = segment(i);
-        if (exists(s)) add_row(&sum(s, 0), &x(i, 0), width);
+        if (uint64_t(s) < uint64_t(count)) add_row(&sum(s, 0), &x(i, 0), width);
       }
     });
   });
@@ -47,16 +42,15 @@ void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int6
 // second.
 template <class T, class I, class A = Accum<T>>
 void segment_sum(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t count) {
-  constexpr int64_t kFew = 16384, kThird = 28 << 20, kEarly = 8 << 10;
+  constexpr int64_t kFew = 16384, kThird = 28 << 20, kSecond = 256 << 10, kEarly = 8 << 10;
   const int64_t rows = x.size(0), n = x.size(1), bytes = max2<int64_t>(1, n * sizeof(A));
   int64_t parts = 8, bits = 0;
-  const auto are_too_many = [=](int64_t p) {
-    return rows * n < kFew || rows < (p > 2 ? 16 * p : 4) * count || p * count * bytes > kThird;
-  };
-  while (parts > 1 && are_too_many(parts)) parts /= 2;
+  while (parts > 1 && (rows * n < kFew || rows < (parts > 2 ? 16 * parts : 4) * count ||
+                       parts * count * bytes > kThird))
+    parts /= 2;
   if (x.stride(1) != 1) return nativeops::segment_sum<T, I>(dev, x, segment, out, count);
-  if (parts > 1 || count * bytes <= kSecondCache) return sum_in_parts(dev, x, segment, out, parts);
-  while (bytes << (bits + 1) <= kSecondCache && 16 << bits < count) ++bits;
+  if (parts > 1 || count * bytes <= kSecond) return sum_in_parts(dev, x, segment, out, parts);
+  while (bytes << (bits + 1) <= kSecond && 16 << bits < count) ++bits;
   const int64_t group_size = int64_t{1} << bits, groups = count / group_size + 1;
   auto memory = dev.workspace<int64_t>(2 * groups + rows);
   const View<int64_t, 2> range = dense(memory.data(), groups, 2);

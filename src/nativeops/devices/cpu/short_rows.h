@@ -37,6 +37,7 @@ void with_constant(int64_t n, F f) {
 // the rows as one where they lie end to end.
 template <class A, class T>
 void add_parts(Device& dev, View<A, 3> parts, View<T, 2> out, bool adds_to_out = false) {
+  if (adds_to_out && parts.size(0) == 0) return;
   const bool is_one = out.stride(0) == out.size(1) && out.stride(1) == 1;
   const View<T, 2> to = is_one ? dense(out.data, 1, out.count()) : out;
   const View<A, 3> from = is_one ? dense(parts.data, parts.size(0), 1, out.count()) : parts;
