@@ -108,7 +108,7 @@ docs: $(built) ## Write docs/reference from the declarations
 bench: $(built) $(rivals) ## Measure all ops against their rivals and write the report
 	$(python) -m nativeops bench
 
-rivals: $(built) $(rivals) ## Install the rivals that need an environment of their own
+rivals: $(rivals) ## Install the rivals that need an environment of their own
 
 demo: $(built) ## Train a recogniser of handwritten lines, with a picture and a page of what it does
 	$(python) -m nativeops demo --report nativeops-demo-lines.html

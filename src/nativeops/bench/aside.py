@@ -12,13 +12,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import NdArray
-
-_IDS: set[int] = set()
+from nativeops.bench.case import Later, NdArray
 
 
 def environment_of(package: str) -> Path:
@@ -35,7 +32,7 @@ def version_aside(package: str) -> str | None:
 
 def process_ids() -> set[int]:
     """Of all programs that run aside now."""
-    return set(_IDS)
+    return {aside.process_id for aside in _RUNNING}
 
 
 class AsideError(RuntimeError):
@@ -67,7 +64,8 @@ class Aside:
                 text=True,
             )
         self._saved = False
-        _IDS.add(self._process.pid)
+        self.process_id = self._process.pid
+        _RUNNING.add(self)
         weakref.finalize(self, _end, self._process, folder)
 
     def run(self) -> None:
@@ -102,29 +100,20 @@ class Aside:
 def _end(process: "subprocess.Popen[str]", folder: "tempfile.TemporaryDirectory[str]") -> None:
     process.kill()
     process.communicate()
-    _IDS.discard(process.pid)
     folder.cleanup()
 
 
-class Result:
-    """One result of a call, which is fetched when it is compared; that is not timed."""
-
-    def __init__(self, program: Aside, number: int) -> None:
-        self._program = program
-        self._number = number
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NdArray:
-        return np.asarray(self._program.result(self._number), dtype)
+_RUNNING: "weakref.WeakSet[Aside]" = weakref.WeakSet()
 
 
 def prepare_aside(
     package: str, program: Path, argument: str, arrays: Sequence[NdArray], results: int
-) -> Callable[[], tuple[Result, ...]]:
+) -> Callable[[], tuple[Later, ...]]:
     """The call that lets a program in the environment of `package` compute that many results."""
     aside = Aside(environment_of(package) / "bin/python", program, argument, arrays)
-    given = tuple(Result(aside, number) for number in range(results))
+    given = tuple(Later(number, aside.result) for number in range(results))
 
-    def call() -> tuple[Result, ...]:
+    def call() -> tuple[Later, ...]:
         aside.run()
         return given
 

