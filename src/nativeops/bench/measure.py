@@ -190,10 +190,8 @@ def reason_to_skip(rival: Rival, size: Size, predicted: float) -> str:
     """Why a rival is left out at this size; empty if it is not."""
     if rival.aside and not _version(rival):
         return f"{rival.package} has no environment of its own here (`make rivals`)"
-    for package in (
-        rival.framework if rival.ours or rival.aside else rival.package,
-        rival.framework,
-    ):
+    own = [] if rival.ours or rival.aside else [rival.package]
+    for package in (*own, rival.framework):
         if package_version(package) is None:
             return f"{package} is not installed (`pip install {package}`)"
     needed = rival.memory(**size) if rival.memory else 0.0

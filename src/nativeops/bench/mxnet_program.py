@@ -4,14 +4,15 @@
 Run by the Python of MXNet's own environment, so it imports nothing of this package. The job is
 JSON: ``kind`` (lstm, gru, rnn_tanh or rnn_relu), ``both`` directions or one, ``cells`` or the fused
 layer, ``training``. The inputs are those of the first layer, the four weights of each layer and
-direction in PyTorch's order, and what flows back, if there is training. The results
-are the outputs or the gradients of the inputs and of all weights.
+direction in PyTorch's order, and what flows back, if there is training. The results are the outputs
+or the gradients of the inputs and of all weights.
 """
 
 import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,15 @@ import numpy as np
 
 KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 WEIGHTS = ("i2h_weight", "h2h_weight", "i2h_bias", "h2h_bias")
-
-
 Job = dict[str, Any]
 Array = Any  # of NumPy, or MXNet's
+
+
+def class_of(job: Job, ending: str = "") -> Callable[..., Any]:
+    """MXNet's layer, or its cell."""
+    kind = KINDS[job["kind"]]
+    more = {"activation": job["kind"][4:]} if kind == "RNN" else {}
+    return partial(getattr(mxnet.gluon.rnn, kind + ending), **more)
 
 
 class Unrolled(mxnet.gluon.HybridBlock):  # type: ignore[misc]
@@ -31,14 +37,12 @@ class Unrolled(mxnet.gluon.HybridBlock):  # type: ignore[misc]
 
     def __init__(self, job: Job, steps: int, units: int, layers: int) -> None:
         super().__init__()
-        more = {"activation": job["kind"][4:]} if KINDS[job["kind"]] == "RNN" else {}
         self.steps = steps
         self.blocks: list[Any] = []
         with self.name_scope():
             self.cell = mxnet.gluon.rnn.HybridSequentialRNNCell()
             for _ in range(layers):
-                cell = getattr(mxnet.gluon.rnn, KINDS[job["kind"]] + "Cell")
-                made = [cell(units, **more) for _ in range(1 + job["both"])]
+                made = [class_of(job, "Cell")(units) for _ in range(1 + job["both"])]
                 self.cell.add(mxnet.gluon.rnn.BidirectionalCell(*made) if job["both"] else made[0])
                 self.blocks += made
 
@@ -53,10 +57,7 @@ class Unrolled(mxnet.gluon.HybridBlock):  # type: ignore[misc]
 
 def fused(job: Job, units: int, layers: int) -> tuple[Any, list[Any]]:
     """MXNet's layer, and its weights in the order of the inputs."""
-    kind = KINDS[job["kind"]]
-    more = {"activation": job["kind"][4:]} if kind == "RNN" else {}
-    make = getattr(mxnet.gluon.rnn, kind)
-    layer = make(units, num_layers=layers, bidirectional=job["both"], **more)
+    layer = class_of(job)(units, num_layers=layers, bidirectional=job["both"])
     places = [f"{d}{n}_" for n in range(layers) for d in "lr"[: 1 + job["both"]]]
     return layer, [getattr(layer, place + name) for place in places for name in WEIGHTS]
 
