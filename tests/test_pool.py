@@ -52,10 +52,14 @@ for one in sorted(allowed) * 2:
 
 
 def test_threads_that_somebody_has_placed_stay_there() -> None:
+    # A place that the pool itself has chosen just before could not be told from a user's.
     run(
         """
-place = {min(allowed)}
+os.sched_setaffinity(0, {max(allowed)})
+call()
+place = {max(allowed)}
 for worker in workers:
+    assert os.sched_getaffinity(worker) == allowed - place
     os.sched_setaffinity(worker, place)
 for one in sorted(allowed) * 2:
     os.sched_setaffinity(0, {one})
