@@ -82,6 +82,8 @@ def framework_of(array_type: type) -> str | None:
     else:
         if hasattr(array_type, "__jax_array__"):  # variables of Flax, of Keras with JAX
             found = "jax"
+        elif hasattr(array_type, "__torch_function__"):  # values of a symbolic trace (torch.fx)
+            found = "torch"
         elif hasattr(array_type, "__dlpack__") and hasattr(array_type, "__dlpack_device__"):
             found = DLPACK
     _BY_TYPE[array_type] = found

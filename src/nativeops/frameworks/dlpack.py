@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any library that speaks DLPack, read as NumPy arrays of the same memory."""
+"""Arrays of any library that speaks DLPack, and of classes of NumPy's, read as NumPy's own."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,25 @@ _NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda
 
 
 def as_numpy(op: Op[Any], arrays: Sequence[Any]) -> list[Any]:
-    """The inputs of a call as NumPy arrays; nothing is copied."""
+    """The inputs of a call as NumPy arrays without masks; nothing is copied."""
     check_frameworks(op, arrays)
     return [
         array
-        if array is None or isinstance(array, np.ndarray)
+        if array is None or type(array) is np.ndarray
+        else _check_mask(op.name, spec.name, array)
+        if isinstance(array, np.ndarray)
         else _read(op.name, spec.name, array)
         for spec, array in zip(op.signature.inputs, arrays, strict=True)
     ]
+
+
+def _check_mask(op: str, name: str, array: Any) -> Any:
+    """The array, unless elements of it are masked: their numbers would count like any other."""
+    if isinstance(array, np.ma.MaskedArray) and (masked := array.size - array.count()):
+        text = f"`{name}` must have no masked elements, but has {masked}."
+        hint = f"say what stands for them, for example with `{name}.filled(0)`."
+        raise ArgumentError(message(op, text, hint=hint))
+    return array
 
 
 def _read(op: str, name: str, array: Any) -> Any:

@@ -62,6 +62,16 @@ def test_memory_maps_are_read_and_give_plain_arrays(tmp_path) -> None:
     assert agrees(pairwise_l1(np.memmap(tmp_path / "x", np.float64, "r", shape=X.shape), Y))
 
 
+def test_masked_elements_are_refused() -> None:
+    x = np.ma.masked_array(np.ones((5, 3)), mask=False)
+    assert np.array_equal(pairwise_l1(x, x), np.zeros((5, 5)))
+    x[1, 2] = x[3, 0] = np.ma.masked
+    with pytest.raises(ArgumentError, match="`y` must have no masked elements, but has 2") as error:
+        pairwise_l1(np.ones((4, 3)), x)
+    assert "`y.filled(0)`" in str(error.value)
+    assert np.array_equal(pairwise_l1(x.filled(1), x.data), np.zeros((5, 5)))
+
+
 def test_subclasses_are_read_and_give_plain_arrays() -> None:
     class Marked(np.ndarray):
         pass

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.compiler.config
 from torch.compiler import is_dynamo_compiling
+from torch.overrides import handle_torch_function
 
 from nativeops.call import Op
 from nativeops.frameworks.torch_absent import integers
@@ -30,6 +31,7 @@ _handles: dict[str, Handle] = {}  # by key: a notebook may declare the same op a
 # Names of this file, because looking them up in `torch._C` would cost as much as asking them.
 _is_grad_enabled = torch.is_grad_enabled
 _any_requires_grad = torch._C._any_requires_grad
+_has_torch_function = torch._C._has_torch_function
 _direct = extension().direct_torch
 
 
@@ -67,6 +69,10 @@ class Torch:
         result = _direct(op, args, kwargs)
         if result is not None and result is not NotImplemented:
             return result
+        if _has_torch_function((*args, *kwargs.values())):
+            likes = [v for v in (*args, *kwargs.values()) if is_tensor_like(type(v))]
+            if likes:
+                return handle_torch_function(op, likes, *args, **kwargs)
         handle = op.handles.get("torch") or connect(op)
         try:
             if kwargs and kwargs.get("out") is not None and handle.takes_out:
@@ -83,6 +89,15 @@ class Torch:
         except (RuntimeError, TypeError, IndexError) as error:
             raise explain(op, framework, args, kwargs, error) from None
         return result if handle.single else handle.collect(result, values)
+
+
+def is_tensor_like(array_type: type) -> bool:
+    """Whether a type is no tensor, but says itself what a function does with its values.
+
+    It gets the op, whose checks and gradient then are those of any call. Subclasses of tensors are
+    left to the dispatcher, which keeps a result of several tensors in its own class.
+    """
+    return hasattr(array_type, "__torch_function__") and not issubclass(array_type, torch.Tensor)
 
 
 def connect(op: Op[Any]) -> Handle:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import nativeops
 from nativeops import pairwise_l1, pairwise_lp
-from nativeops.errors import AllocationError, ArgumentError, DeviceError, DtypeError
+from nativeops.errors import AllocationError, ArgumentError, DeviceError, DtypeError, ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 from nativeops.testing.threads import check_first_calls, check_others_run
 
@@ -347,3 +347,53 @@ def test_op_runs_on_the_current_stream():
 def test_import_of_the_package_imports_no_framework():
     code = "import sys, nativeops; assert 'torch' not in sys.modules and nativeops.pairwise_l1"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Criterion(Distances):
+    """Weights before the input, a keyword, and a result of several tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = torch.nn.ParameterList([random(3, 5), random(3, 3)])
+
+    def forward(self, x):
+        far = self.op(self.centers, y=x)
+        output, final = nativeops.rnn_layer(far[:, None], *self.weights, activation="relu")
+        return output.sum() + final.square().sum()
+
+
+def test_symbolic_trace_calls_the_ops_themselves():
+    module, x = Criterion(), random(5, 7)
+    traced = torch.fx.symbolic_trace(module)
+    called = {node.target for node in traced.graph.nodes}
+    assert called >= {pairwise_l1, nativeops.rnn_layer}
+    traced = pickle.loads(pickle.dumps(traced))
+    assert_close(traced(x), module(x), rtol=0, atol=0)
+    for program in (traced, module):
+        program(x).backward()
+    for found, expected in zip(traced.parameters(), module.parameters(), strict=True):
+        assert expected.grad.any()
+        assert_close(found.grad, expected.grad, rtol=0, atol=0)
+    with pytest.raises(ShapeError, match="pairwise_l1: axis `d` is 7 in `x`"):
+        traced(random(5, 8))
+
+
+def test_tensor_likes_are_asked_for_the_op_itself():
+    class Wrapped:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            asked.append((function, types, kwargs))
+            return function(*[a.tensor if isinstance(a, cls) else a for a in args], **kwargs)
+
+    x, y = random(5, 7), random(6, 7).requires_grad_()
+    for args in ((Wrapped(x), y), (x, Wrapped(y)), (Wrapped(x), Wrapped(y))):
+        asked = []
+        (found,) = torch.autograd.grad(pairwise_lp(*args, p=3.0).sum(), y)
+        assert asked == [(pairwise_lp, (Wrapped,), {"p": 3.0})]
+        (expected,) = torch.autograd.grad(pairwise_lp(x, y, p=3.0).sum(), y)
+        assert_close(found, expected, rtol=0, atol=0)
+    with pytest.raises(ArgumentError, match="`x` is a numpy array but `y` is a torch array"):
+        pairwise_l1(x.numpy(), Wrapped(y))

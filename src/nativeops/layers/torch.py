@@ -15,8 +15,8 @@ package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RN
   `backward` is refused, ``output * 2`` is not.
 * Under autocast they compute in and return autocast's dtype.
 * `torch.onnx.export` sees PyTorch's layer, and makes the standard node of it.
-* `torch.compile`, `torch.export` and `torch.jit.trace` take them as they are. TorchScript cannot
-  compile them, and `torch.fx.symbolic_trace` must be told that they are leaves.
+* `torch.compile`, `torch.export` and `torch.jit.trace` take them as they are, and to
+  `torch.fx.symbolic_trace` they are leaves. TorchScript (`torch.jit.script`) cannot compile them.
 
 >>> from nativeops.layers.torch import LSTM
 >>> LSTM(80, 256, num_layers=2, bidirectional=True)
@@ -32,6 +32,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from nativeops.layers import stack
 from nativeops.layers._checks import checked
+from nativeops.layers._traced import Leaf
 from nativeops.layers.torch_ctc import CTCLoss
 from nativeops.layers.torch_transducer import RNNTLoss
 from nativeops.ops._steps import Precision
@@ -44,7 +45,7 @@ __all__ = ["GRU", "LSTM", "RNN", "CTCLoss", "RNNTLoss"]
 # The base is not `torch.nn.LSTM` itself, since `torch.compile` refuses to trace anything that is an
 # instance of it (torch._dynamo.config.allow_rnn). What that class adds to this one is borrowed
 # function by function.
-class _Fused(torch.nn.RNNBase):
+class _Fused(Leaf, torch.nn.RNNBase):
     """What the three layers share."""
 
     _theirs: ClassVar[Any]  # PyTorch's class of the same name
@@ -81,6 +82,8 @@ class _Fused(torch.nn.RNNBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Outputs and final states, as the forward method of PyTorch's layer has them."""
+        if (node := self.node(input, hx)) is not None:
+            return node
         if torch.onnx.is_in_onnx_export():
             # The exporter knows PyTorch's own layers: it makes the standard node of ONNX of them.
             return self._theirs.forward(self, input, hx)

@@ -5,10 +5,11 @@ from typing import Any, Literal, cast
 
 import torch
 
+from nativeops.layers._traced import Leaf
 from nativeops.layers.ctc import ctc_loss
 
 
-class CTCLoss(torch.nn.CTCLoss):
+class CTCLoss(Leaf, torch.nn.CTCLoss):
     """`torch.nn.CTCLoss`, computed by `nativeops.ctc_loss`.
 
     Arguments and results are PyTorch's, for a batch or one sequence, with targets padded or one
@@ -45,6 +46,9 @@ class CTCLoss(torch.nn.CTCLoss):
         self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any
     ) -> torch.Tensor:
         """The loss; see `torch.nn.CTCLoss`."""
+        node: torch.Tensor | None = self.node(log_probs, targets, input_lengths, target_lengths)
+        if node is not None:
+            return node
         alone = log_probs.dim() == 2
         if alone:
             log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)

@@ -14,7 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from nativeops.layers.torch import FUSED, GRU, LSTM, RNN  # noqa: E402
+from nativeops.errors import ArgumentError  # noqa: E402
+from nativeops.layers.torch import FUSED, GRU, LSTM, RNN, CTCLoss, RNNTLoss  # noqa: E402
 
 T, B, D, H = 5, 3, 2, 4
 KINDS = {fused.__name__: fused for fused in FUSED.values()}
@@ -80,6 +81,77 @@ def test_traced_it_computes_the_same(model: Model) -> None:
     traced = torch.jit.trace(model, (X,))
     other = torch.randn(T, B + 2, D)
     assert torch.equal(traced(other), model(other))
+
+
+def test_traced_symbolically_it_is_one_node(model: Model) -> None:
+    traced = torch.fx.symbolic_trace(model)
+    (node,) = [node for node in traced.graph.nodes if node.target == "layer"]
+    assert node.op == "call_module"
+    other = torch.randn(T + 1, B + 2, D)
+    assert torch.equal(traced(other), model(other))
+    for found, expected in zip(
+        gradients(traced, model, X), gradients(model, model, X), strict=True
+    ):
+        assert torch.equal(found, expected)
+
+
+def test_traced_symbolically_it_takes_and_gives_states() -> None:
+    class Step(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = LSTM(D, H)
+
+        def forward(self, x: Any, h: Any, c: Any) -> Any:
+            y, (h, c) = self.layer(x, (h, c))
+            return y + h, c
+
+    step, states = Step(), torch.randn(2, 1, B, H)
+    for found, expected in zip(
+        torch.fx.symbolic_trace(step)(X, *states), step(X, *states), strict=True
+    ):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_traced_symbolically_its_hooks_run_once(model: Model, early: bool) -> None:
+    if early:
+        model.layer.register_forward_pre_hook(lambda module, given: (given[0] * 2, *given[1:]))
+    else:
+        model.layer.register_forward_hook(lambda module, given, made: (made[0] * 2, made[1]))
+    assert torch.equal(torch.fx.symbolic_trace(model)(X), model(X))
+
+
+@pytest.mark.parametrize("kind", ["CTCLoss", "RNNTLoss"])
+def test_traced_symbolically_a_loss_is_one_node(kind: str) -> None:
+    loss = CTCLoss() if kind == "CTCLoss" else RNNTLoss()
+    shape = (T, B, 4) if kind == "CTCLoss" else (B, T, 3, 4)
+    logits = torch.randn(shape).log_softmax(-1)
+    rest = (
+        torch.randint(1, 3, (B, 2), dtype=torch.int32),
+        torch.full((B,), T, dtype=torch.int32),
+        torch.full((B,), 2, dtype=torch.int32),
+    )
+
+    class Criterion(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.loss = loss
+
+        def forward(self, logits: Any, targets: Any, times: Any, labels: Any) -> Any:
+            return self.loss(logits, targets, times, labels)
+
+    traced = torch.fx.symbolic_trace(Criterion())
+    assert [node.op for node in traced.graph.nodes].count("call_module") == 1
+    assert torch.equal(traced(logits, *rest), loss(logits, *rest))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+def test_torchscript_is_told_what_takes_the_layer_instead(model: Model) -> None:
+    name = type(model.layer).__name__
+    with pytest.raises(
+        ArgumentError, match=rf"{name}: cannot be compiled by TorchScript[^$]*jit.trace"
+    ):
+        torch.jit.script(model)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

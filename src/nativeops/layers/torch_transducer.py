@@ -3,11 +3,12 @@
 
 import torch
 
+from nativeops.layers._traced import Leaf
 from nativeops.layers.transducer import Reduction, rnnt_loss
 from nativeops.ops.rnnt_loss import Topology
 
 
-class RNNTLoss(torch.nn.Module):
+class RNNTLoss(Leaf):
     """Transducer loss with the arguments of `torchaudio.transforms.RNNTLoss`.
 
     Beyond them: int64 targets and lengths, float64 and half-precision logits, and `topology`.
@@ -37,6 +38,9 @@ class RNNTLoss(torch.nn.Module):
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
         """The loss of ``logits [b, t, u + 1, v]``; see `nativeops.rnnt_loss`."""
+        node: torch.Tensor | None = self.node(logits, targets, logit_lengths, target_lengths)
+        if node is not None:
+            return node
         return rnnt_loss(
             logits, targets, logit_lengths, target_lengths, self.blank, self.clamp,
             self.reduction, self.fused_log_softmax, topology=self.topology,
