@@ -434,7 +434,9 @@ def test_rivals_of_recurrent_layers_give_what_the_reference_gives(layer: str) ->
     op = getattr(import_module(f"nativeops.ops.{layer}"), f"{layer}_layer")
     size = {"t": 8, "b": 3, "i": 4, "h": 6}
     for bench in module.BENCHES:
-        found = list(measure(replace(bench, limit=None), [size], SHORT))
+        # What takes long to compile is tried in a test of its own.
+        rivals = [rival for rival in bench.rivals if rival.name != "compiled"]
+        found = list(measure(replace(bench, limit=None, rivals=rivals), [size], SHORT))
         assert [f"{each.rival}: {each.error}" for each in found if each.error] == []
         assert any(each.counts for each in found)
         assert {each.counts for each in found if each.package == "mxnet"} <= {MXNET is not None}
@@ -446,6 +448,30 @@ def test_rivals_of_recurrent_layers_give_what_the_reference_gives(layer: str) ->
     gc.collect()
     left = [child.cmdline() for child in psutil.Process().children()]
     assert not [command for command in left if "sched_setaffinity" in str(command)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # Inductor's own
+@pytest.mark.parametrize(
+    ("layer", "case", "steps"),
+    [("lstm", "training", 3), ("gru", "bf16, inference", 3), ("gru", "inference", 51)],
+)
+def test_compiled_loops_of_recurrent_layers_agree(layer: str, case: str, steps: int) -> None:
+    cases = import_module(f"nativeops.ops.{layer}_bench").BENCHES
+    (bench,) = (bench for bench in cases if bench.name == case)
+    rival = bench.rival("compiled")
+    bench = replace(bench, limit=None, rivals=[rival])
+    (found,) = measure(bench, [{"t": steps, "b": 3, "i": 4, "h": 6}], SHORT)
+    assert found.counts, found.error
+
+
+def test_compiled_loops_of_many_steps_have_no_gradient() -> None:
+    for layer in ("lstm", "gru", "rnn"):
+        for bench in import_module(f"nativeops.ops.{layer}_bench").BENCHES:
+            for rival in bench.rivals:
+                if rival.name == "compiled":
+                    why = reason_to_skip(rival, {"t": 51, "b": 3}, math.nan)
+                    assert bool(why) == ("training" in bench.name)
 
 
 @pytest.mark.slow

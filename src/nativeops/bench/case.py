@@ -46,6 +46,7 @@ class Rival:
         memory: Bytes it needs beyond its inputs, from the sizes, where that can be too much.
         calls: How often the call runs the computation; its time is divided by that.
         aside: Whether it runs in an environment of its own, see `nativeops.bench.aside`.
+        declines: Why it is left out, from the sizes; empty if it is not.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Rival:
     memory: Callable[..., float] | None = None
     calls: int = 1
     aside: bool = False
+    declines: Callable[..., str] | None = None
 
     @property
     def ours(self) -> bool:

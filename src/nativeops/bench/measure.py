@@ -194,6 +194,8 @@ def reason_to_skip(rival: Rival, size: Size, predicted: float) -> str:
     for package in (*own, rival.framework):
         if package_version(package) is None:
             return f"{package} is not installed (`pip install {package}`)"
+    if rival.declines and (why := rival.declines(**size)):
+        return why
     needed = rival.memory(**size) if rival.memory else 0.0
     if needed > MEMORY_MOST:
         return f"would need {needed / 1e9:.0f} GB of memory (at most {MEMORY_MOST / 1e9:.0f})"

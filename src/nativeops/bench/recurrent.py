@@ -11,6 +11,7 @@ import numpy as np
 from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, Size
 from nativeops.bench.limits import product_limit
 from nativeops.bench.neighbour import Neighbour
+from nativeops.bench.recurrent_compiled import compiled
 from nativeops.bench.recurrent_graphs import keras_layer, onnx_runtime, openvino
 from nativeops.bench.recurrent_mxnet import mxnet_layers
 from nativeops.bench.recurrent_rivals import (
@@ -73,6 +74,7 @@ def _inference(layer: Layer, name: str, sizes: Sequence[Size]) -> Bench:
             torch_inference(fused, layer),
             torch_inference(hoisted, layer),
             torch_inference(cells, layer),
+            compiled(layer, training=False),
             jax_scan(layer, training=False),
             onnx_runtime(layer),
             openvino(layer),
@@ -93,6 +95,7 @@ def _training(layer: Layer, name: str, sizes: Sequence[Size]) -> Bench:
         limit=product_limit("float32"),
         memory_sizes=[LARGE],
         seconds=SECONDS,
+        environment={"KERAS_BACKEND": "tensorflow"},
         # Sums over all steps of all sequences. The slope of relu jumps where rounding leads to the
         # other side of 0, for anybody.
         tolerance=0.05 if layer.activation == "relu" else 1e-4,
@@ -101,7 +104,9 @@ def _training(layer: Layer, name: str, sizes: Sequence[Size]) -> Bench:
             torch_training(fused, layer),
             torch_training(hoisted, layer),
             torch_training(cells, layer),
+            compiled(layer, training=True),
             jax_scan(layer, training=True),
+            keras_layer(layer, training=True),
             *mxnet_layers(layer.word, training=True),
         ],
     )
@@ -166,6 +171,7 @@ def _bf16(layer: Layer, *, training: bool) -> Bench:
             form(torch_ours, layer, OURS, "ours, torch", dtype="bfloat16"),
             form(fused, layer, dtype="bfloat16"),
             form(hoisted, layer, dtype="bfloat16"),
+            compiled(layer, training=training, dtype="bfloat16"),
         ],
     )
 

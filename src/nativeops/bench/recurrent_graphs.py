@@ -3,13 +3,14 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nativeops.bench.case import Later, NdArray, Rival
 from nativeops.bench.recurrent_rivals import Layer
-from nativeops.layers.convert import Weights, to_keras, to_onnx
+from nativeops.layers.convert import Kind, Weights, from_keras, to_keras, to_onnx
 
 
 def onnx_model(layer: Layer, x: NdArray, *weights: NdArray) -> Any:
@@ -70,20 +71,45 @@ def openvino(layer: Layer) -> Rival:
     return Rival("openvino", prepare, "openvino", "numpy")
 
 
-def keras_layer(layer: Layer) -> Rival:
+def keras_layer(layer: Layer, *, training: bool = False) -> Rival:
     """Keras on TensorFlow, in a graph; its sequences come first, as it has them."""
 
-    def prepare(x: NdArray, *weights: NdArray) -> Callable[[], Any]:
+    def prepare(x: NdArray, *others: NdArray) -> Callable[[], Any]:
         import keras
-        import tensorflow
+        import tensorflow as tf
 
         more = {"activation": layer.activation} if layer.activation else {}
         kind = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}[layer.kind]
-        made = getattr(keras.layers, kind)(weights[1].shape[1], return_sequences=True, **more)
-        inputs = tensorflow.constant(np.ascontiguousarray(x.swapaxes(0, 1)))
+        made = getattr(keras.layers, kind)(others[1].shape[1], return_sequences=True, **more)
+        inputs = tf.constant(np.ascontiguousarray(x.swapaxes(0, 1)))
         made.build(inputs.shape)
-        made.set_weights(to_keras(layer.kind, Weights(*weights)))
-        call = tensorflow.function(made)
-        return lambda: Later(call(inputs), lambda y: y.numpy().swapaxes(0, 1))
+        made.set_weights(to_keras(layer.kind, Weights(*others[:4])))
+        call = tf.function(made)
+        if not training:
+            return lambda: Later(call(inputs), lambda y: y.numpy().swapaxes(0, 1))
+        d_outputs = tf.constant(np.ascontiguousarray(others[4].swapaxes(0, 1)))
+        variables = [variable.value for variable in made.trainable_variables]
+
+        def gradients() -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = made(inputs, training=True)
+            return tape.gradient(outputs, [inputs, *variables], d_outputs)
+
+        call_back = tf.function(gradients)
+
+        def each() -> tuple[Later, ...]:
+            found = call_back()
+            return tuple(Later(found, partial(_of_ours, layer.kind, place)) for place in range(5))
+
+        return each
 
     return Rival("keras", prepare, "keras", "tensorflow")
+
+
+def _of_ours(kind: Kind, place: int, found: Any) -> NdArray:
+    """One of our five gradients, from those of Keras, which may have a single bias for two."""
+    if place == 0:
+        return np.asarray(found[0].numpy().swapaxes(0, 1))
+    weights = from_keras(kind, [gradient.numpy() for gradient in found[1:]])
+    return np.asarray(weights[2 if place == 4 and kind != "gru" else place - 1])

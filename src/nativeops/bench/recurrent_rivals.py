@@ -106,7 +106,7 @@ def hoisted(layer: Layer, x: Any, *weights: Any) -> Any:
     h = c = x.new_zeros(x.shape[1], w_hh.shape[1])
     outputs = []
     for step in from_x.unbind():
-        h, c = _advance(layer, words, step, torch.addmm(b_hh, h, w_hh.t()), h, c)
+        h, c = advance(layer, words, step, torch.addmm(b_hh, h, w_hh.t()), h, c)
         outputs.append(h)
     return torch.stack(outputs)
 
@@ -119,7 +119,7 @@ class Words(NamedTuple):
     split: Function
 
 
-def _advance(layer: Layer, words: Words, x: Any, y: Any, h: Any, c: Any) -> tuple[Any, Any]:
+def advance(layer: Layer, words: Words, x: Any, y: Any, h: Any, c: Any) -> tuple[Any, Any]:
     """The states after a step, from the products with its input and with the state before."""
     sigmoid, tanh, split = words
     if layer.kind == "lstm":
@@ -235,7 +235,7 @@ def jax_scan(layer: Layer, *, training: bool) -> Rival:
 
         def step(state: Any, from_x: Any) -> Any:
             h, c = state
-            state = _advance(layer, words, from_x, h @ w_hh.T + b_hh, h, c)
+            state = advance(layer, words, from_x, h @ w_hh.T + b_hh, h, c)
             return state, state[0]
 
         zeros = jnp.zeros((x.shape[1], w_hh.shape[1]), x.dtype)
