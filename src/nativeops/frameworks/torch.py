@@ -69,7 +69,7 @@ class Torch:
         result = _direct(op, args, kwargs)
         if result is not None and result is not NotImplemented:
             return result
-        if _has_torch_function((*args, *kwargs.values())):
+        if result is None and _has_torch_function((*args, *kwargs.values())):
             likes = [v for v in (*args, *kwargs.values()) if is_tensor_like(type(v))]
             if likes:
                 return handle_torch_function(op, likes, *args, **kwargs)
