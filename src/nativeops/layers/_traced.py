@@ -17,7 +17,7 @@ class Leaf(torch.nn.Module):
         hint = "use `torch.jit.trace`, `torch.export` or `torch.compile`, which take it as it is."
         raise ArgumentError(message(type(self).__name__, text, hint=hint))
 
-    def node(self, *args: Any) -> Any:
+    def _node(self, *args: Any) -> Any:
         """What a call in a symbolic trace returns, or None outside of one."""
         for value in args:
             if isinstance(value, Proxy):

@@ -82,7 +82,7 @@ class _Fused(Leaf, torch.nn.RNNBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Outputs and final states, as the forward method of PyTorch's layer has them."""
-        if (node := self.node(input, hx)) is not None:
+        if (node := self._node(input, hx)) is not None:
             return node
         if torch.onnx.is_in_onnx_export():
             # The exporter knows PyTorch's own layers: it makes the standard node of ONNX of them.

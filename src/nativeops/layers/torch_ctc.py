@@ -46,7 +46,7 @@ class CTCLoss(Leaf, torch.nn.CTCLoss):
         self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any
     ) -> torch.Tensor:
         """The loss; see `torch.nn.CTCLoss`."""
-        node: torch.Tensor | None = self.node(log_probs, targets, input_lengths, target_lengths)
+        node: torch.Tensor | None = self._node(log_probs, targets, input_lengths, target_lengths)
         if node is not None:
             return node
         alone = log_probs.dim() == 2

@@ -38,7 +38,7 @@ class RNNTLoss(Leaf):
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
         """The loss of ``logits [b, t, u + 1, v]``; see `nativeops.rnnt_loss`."""
-        node: torch.Tensor | None = self.node(logits, targets, logit_lengths, target_lengths)
+        node: torch.Tensor | None = self._node(logits, targets, logit_lengths, target_lengths)
         if node is not None:
             return node
         return rnnt_loss(
