@@ -37,6 +37,7 @@ SMALL = [
 ]
 MIDDLE = {"t": 50, "b": 64, "i": 512, "h": 512}
 LARGE = {"t": 300, "b": 20, "i": 800, "h": 800}
+_KERAS = {"KERAS_BACKEND": "tensorflow"}
 SECONDS = 1.5  # that a size is measured, beyond the fewest rounds: there are many of them
 
 
@@ -67,7 +68,7 @@ def _inference(layer: Layer, name: str, sizes: Sequence[Size]) -> Bench:
         work=_flops(layer),
         limit=product_limit("float32"),
         seconds=SECONDS,
-        environment={"KERAS_BACKEND": "tensorflow"},
+        environment=_KERAS,
         rivals=[
             numpy_ours(layer),
             torch_inference(torch_ours, layer, OURS, "ours, torch"),
@@ -95,7 +96,7 @@ def _training(layer: Layer, name: str, sizes: Sequence[Size]) -> Bench:
         limit=product_limit("float32"),
         memory_sizes=[LARGE],
         seconds=SECONDS,
-        environment={"KERAS_BACKEND": "tensorflow"},
+        environment=_KERAS,
         # Sums over all steps of all sequences. The slope of relu jumps where rounding leads to the
         # other side of 0, for anybody.
         tolerance=0.05 if layer.activation == "relu" else 1e-4,

@@ -25,7 +25,7 @@ _UNROLLED = 50  # steps; with their gradients they take some two minutes to comp
 def compiled(layer: Layer, *, training: bool, dtype: str = "float32") -> Rival:
     """A program of its own for each size: every step after the other, or PyTorch's `scan`."""
     form = torch_training if training else torch_inference
-    rival = form(_compiled, layer, name="compiled", dtype=dtype)
+    rival = form(_Program(), layer, name="compiled", dtype=dtype)
     # The gradient of a compiled `scan` is wrong (PyTorch 2.13: that of w_hh, by far).
     return replace(rival, declines=_too_long) if training else rival
 
@@ -34,20 +34,22 @@ def _too_long(t: int, **_: int) -> str:
     return f"{t} steps take long to compile (at most {_UNROLLED})" if t > _UNROLLED else ""
 
 
-def _compiled(layer: Layer, x: Any, *weights: Any) -> Any:
-    key = (layer, x.shape, x.dtype, x.requires_grad)
-    if key not in _PROGRAMS:
-        import torch
+class _Program:
+    """The loop, compiled by the first call, since only then PyTorch is needed."""
 
-        # One is measured at a time, and PyTorch compiles a function eight times at most.
-        _PROGRAMS.clear()
-        torch._dynamo.reset()
-        function = partial(hoisted if len(x) <= _UNROLLED else _scanned, layer)
-        _PROGRAMS[key] = torch.compile(function, fullgraph=True, dynamic=False)
-    return _PROGRAMS[key](x, *weights)
+    def __init__(self) -> None:
+        self._compiled: Callable[..., Any] | None = None
+
+    def __call__(self, layer: Layer, *arrays: Any) -> Any:
+        if self._compiled is None:
+            import torch
+
+            self._compiled = torch.compile(partial(_loop, layer), fullgraph=True, dynamic=False)
+        return self._compiled(*arrays)
 
 
-_PROGRAMS: dict[Any, Callable[..., Any]] = {}
+def _loop(layer: Layer, x: Any, *weights: Any) -> Any:
+    return (hoisted if len(x) <= _UNROLLED else _scanned)(layer, x, *weights)
 
 
 def _scanned(layer: Layer, x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> Any:
