@@ -17,19 +17,17 @@ _NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda
 def as_numpy(op: Op[Any], arrays: Sequence[Any]) -> list[Any]:
     """The inputs of a call as NumPy arrays without masks; nothing is copied."""
     check_frameworks(op, arrays)
-    return [
-        array
-        if array is None or type(array) is np.ndarray
-        else _check_mask(op.name, spec.name, array)
-        if isinstance(array, np.ndarray)
-        else _read(op.name, spec.name, array)
-        for spec, array in zip(op.signature.inputs, arrays, strict=True)
-    ]
+    pairs = zip(op.signature.inputs, arrays, strict=True)
+    return [_plain(op.name, spec.name, array) for spec, array in pairs]
 
 
-def _check_mask(op: str, name: str, array: Any) -> Any:
-    """The array, unless elements of it are masked: their numbers would count like any other."""
+def _plain(op: str, name: str, array: Any) -> Any:
+    if array is None or type(array) is np.ndarray:
+        return array
+    if not isinstance(array, np.ndarray):
+        return _read(op, name, array)
     if isinstance(array, np.ma.MaskedArray) and (masked := array.size - array.count()):
+        # Their numbers would count like any other.
         text = f"`{name}` must have no masked elements, but has {masked}."
         hint = f"say what stands for them, for example with `{name}.filled(0)`."
         raise ArgumentError(message(op, text, hint=hint))

@@ -69,10 +69,8 @@ class Torch:
         result = _direct(op, args, kwargs)
         if result is not None and result is not NotImplemented:
             return result
-        if result is None and _has_torch_function((*args, *kwargs.values())):
-            likes = [v for v in (*args, *kwargs.values()) if is_tensor_like(type(v))]
-            if likes:
-                return handle_torch_function(op, likes, *args, **kwargs)
+        if result is None and (likes := tensor_likes((*args, *kwargs.values()))):
+            return handle_torch_function(op, likes, *args, **kwargs)
         handle = op.handles.get("torch") or connect(op)
         try:
             if kwargs and kwargs.get("out") is not None and handle.takes_out:
@@ -91,13 +89,19 @@ class Torch:
         return result if handle.single else handle.collect(result, values)
 
 
-def is_tensor_like(array_type: type) -> bool:
-    """Whether a type is no tensor, but says itself what a function does with its values.
+def tensor_likes(values: tuple[Any, ...]) -> list[Any]:
+    """Those that are no tensors, but say themselves what a function does with them.
 
-    It gets the op, whose checks and gradient then are those of any call. Subclasses of tensors are
+    They get the op, whose checks and gradient then are those of any call. Subclasses of tensors are
     left to the dispatcher, which keeps a result of several tensors in its own class.
     """
-    return hasattr(array_type, "__torch_function__") and not issubclass(array_type, torch.Tensor)
+    if not _has_torch_function(values):
+        return []
+    return [
+        v
+        for v in values
+        if hasattr(type(v), "__torch_function__") and not isinstance(v, torch.Tensor)
+    ]
 
 
 def connect(op: Op[Any]) -> Handle:
