@@ -16,16 +16,6 @@ void hidden_units(Device& dev, In<T, 2> x, In<T, 2> w1, In<T, 1> b1, Out<Accum<T
   });
 }
 
-// sums[j] = Σ_n rows[n, j]
-template <class From, class T>
-void sum_of_rows(Device& dev, View<From, 2> rows, Out<T, 1> sums) {
-  using A = Accum<T>;
-  for_each_item(dev, sums.size(0), [=] KERNEL(Team team, int64_t j) {
-    const A sum = team.sum(0, rows.size(0), [=](int64_t n) { return A(rows(n, j)); });
-    if (team.rank() == 0) sums(j) = T(sum);
-  });
-}
-
 // y = hidden·w2ᵀ + b2
 template <class T>
 void two_layers(Device& dev, In<T, 2> x, In<T, 2> w1, In<T, 1> b1, In<T, 2> w2, In<T, 1> b2,
@@ -52,13 +42,13 @@ void two_layers_grad(Device& dev, In<T, 2> x, In<T, 2> w1, In<T, 1> b1, In<T, 2>
   hidden_units(dev, x, w1, b1, hidden);
   gemm(dev, d_out, w2, d_hidden);
   gemm(dev, transpose(d_out), hidden, d_w2);
-  for_each(dev, d_hidden, [=] KERNEL(int64_t n, int64_t j) {
+  sum_rows(dev, x.size(0), d_b1, [=] KERNEL(int64_t n, int64_t j) {
     if (!(hidden(n, j) > 0)) d_hidden(n, j) = 0;
+    return d_hidden(n, j);
   });
   gemm(dev, d_hidden, w1, d_x);
   gemm(dev, transpose(d_hidden), x, d_w1);
-  sum_of_rows(dev, d_hidden, d_b1);
-  sum_of_rows(dev, d_out, d_b2);
+  sum_rows(dev, x.size(0), d_b2, [=] KERNEL(int64_t n, int64_t j) { return A(d_out(n, j)); });
 }
 
 }  // namespace nativeops

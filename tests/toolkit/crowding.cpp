@@ -91,7 +91,8 @@ int64_t threads_for(bool crowded, int64_t phases, int64_t steps) {
       [] { return 4; },
       harness::allocate,
       harness::release,
-      harness::never};
+      harness::never,
+      harness::multiply};
   NativeopsServices own = services;
   if (crowded) own.crowded = [] { return 1; };
   Device dev{&own};

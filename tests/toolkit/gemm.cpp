@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm against plain loops, on every layout and in every dtype.
+#include "nativeops/devices/gemm.h"
+
 #include <cmath>
 
 #include "harness.h"
-#include "nativeops/devices/gemm.h"
+#if !defined(NATIVEOPS_CPU_THREADS)
+#include "nativeops/devices/cpu/matrix_product.h"
+static const bool multiplies =
+    (harness::multiplier() = nativeops::matrix_product::multiply_any, true);
+#endif
 
 using harness::Array;
 using harness::Layout;
@@ -17,9 +23,11 @@ struct Product {
 #if defined(NATIVEOPS_CPU_THREADS)  // where a block costs milliseconds
 constexpr Product kProducts[] = {{1, 0, 3, 4}, {2, 9, 5, 17}, {1, 3, 0, 2}};
 #else
-constexpr Product kProducts[] = {{1, 0, 3, 4},    {0, 2, 3, 4},    {2, 97, 17, 35},
-                                 {1, 3, 0, 2},    {1, 1, 1, 1},    {3, 1, 65, 130},
-                                 {1, 131, 34, 9}, {1, 5, 300, 65}, {1, 6, 257, 64}};
+// Few rows, few columns, several tiles both ways, several parts of the depth, and none.
+constexpr Product kProducts[] = {
+    {1, 0, 3, 4},     {0, 2, 3, 4},    {2, 97, 17, 35}, {1, 3, 0, 2},      {1, 1, 1, 1},
+    {3, 1, 65, 130},  {1, 131, 34, 9}, {1, 5, 300, 65}, {1, 6, 257, 64},   {2, 12, 40, 300},
+    {1, 290, 70, 12}, {1, 13, 9, 33},  {9, 4, 4, 4},    {1, 173, 530, 140}};
 #endif
 
 // Multiples of 1/8 are exact in every dtype, and so are their sums in float.

@@ -69,10 +69,19 @@ inline void release(const NativeopsCall*, NativeopsMemory memory) {
   std::free(memory.data);
 }
 inline int32_t never() { return 0; }
+// What multiplies matrices: only a program that needs it includes it.
+inline decltype(NativeopsServices::multiply)& multiplier() {
+  static decltype(NativeopsServices::multiply) function = nullptr;
+  return function;
+}
+inline int32_t multiply(const NativeopsServices* services, const NativeopsCall* call,
+                        const NativeopsProduct* product) {
+  return multiplier()(services, call, product);
+}
 inline const NativeopsServices kSerial{
-    sizeof(NativeopsServices), serial, [] { return 1; }, allocate, release, never};
+    sizeof(NativeopsServices), serial, [] { return 1; }, allocate, release, never, multiply};
 inline const NativeopsServices kThreaded{
-    sizeof(NativeopsServices), threaded, [] { return 3; }, allocate, release, never};
+    sizeof(NativeopsServices), threaded, [] { return 3; }, allocate, release, never, multiply};
 
 // Runs a test on both kinds of services.
 template <class F>

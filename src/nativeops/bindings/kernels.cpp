@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -31,7 +32,7 @@ std::deque<Candidate>& candidates() {
   static auto* list = new std::deque<Candidate>;
   return *list;
 }
-const NativeopsLibrary* libraries[4] = {};  // that measure the machine, by level
+std::atomic<const NativeopsLibrary*> libraries[4] = {};  // the package's own for the CPU, by level
 NativeopsKernel copy_on_cuda = nullptr;
 int level_in_use = -1;
 
@@ -78,6 +79,19 @@ void choose_all() {
   for (int id = 0; id < op_count(); ++id) choose(op_at(id).name);
 }
 
+// The package's own library of an instruction set, if it was built. A process that uses nothing but
+// its own ops may not have loaded it yet.
+const NativeopsLibrary* own_library(int level) {
+  Dl_info here;
+  if (libraries[level] == nullptr && dladdr(kLevels, &here) != 0) {
+    const std::string file = here.dli_fname, name = std::string("cpu_") + kLevels[level];
+    std::string error;
+    const size_t folder = file.rfind('/') + 1;  // 0 where there is none
+    load_library((file.substr(0, folder) + "libnativeops_" + name + ".so").c_str(), error);
+  }
+  return libraries[level];
+}
+
 }  // namespace
 
 NativeopsMemory lend(const NativeopsCall*, size_t bytes) {
@@ -91,15 +105,24 @@ void take_back(const NativeopsCall*, NativeopsMemory memory) {
 // system stops them too seldom to matter (benchmarks/NOTES.md).
 int32_t never() { return 0; }
 
+int32_t multiply(const NativeopsServices* own, const NativeopsCall* call,
+                 const NativeopsProduct* product) {
+  for (int level = selected_level(); level >= 0; --level) {
+    const NativeopsLibrary* library = own_library(level);
+    if (library) return library->multiply(own, call, product);
+  }
+  return kNativeopsFailed;
+}
+
 const NativeopsServices* services() {
   static const NativeopsServices table = {
-      sizeof(NativeopsServices), cpu::parallel, cpu::num_threads, lend, take_back, never};
+      sizeof(NativeopsServices), cpu::parallel, cpu::num_threads, lend, take_back, never, multiply};
   return &table;
 }
 
 const NativeopsServices* cuda_services() {
   static const NativeopsServices table = {
-      sizeof(NativeopsServices), cpu::parallel, cpu::num_threads, nullptr, nullptr, never};
+      sizeof(NativeopsServices), cpu::parallel, cpu::num_threads, nullptr, nullptr, never, nullptr};
   return &table;
 }
 
@@ -129,10 +152,11 @@ const NativeopsLibrary* load_library(const char* path, std::string& error) {
         reinterpret_cast<NativeopsLibraryFunction>(dlsym(handle, NATIVEOPS_LIBRARY_SYMBOL));
     if (!table) return error = "it is no library of nativeops kernels", nullptr;
     const NativeopsLibrary* library = table();
+    if (std::count(std::begin(libraries), std::end(libraries), library)) return library;
     if (library->abi != NATIVEOPS_ABI)
       return error = "it was built for another version of nativeops", nullptr;
     if (library->copy) copy_on_cuda = library->copy;
-    if (library->vector_rate) libraries[level_index(library->level)] = library;
+    if (library->multiply) libraries[level_index(library->level)] = library;
     for (int i = 0; i < library->n_entries; ++i) {
       const NativeopsEntry& entry = library->entries[i];
       candidates().push_back({entry.op, entry.signature,

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NATIVEOPS_ABI 4
+#define NATIVEOPS_ABI 5
 #define NATIVEOPS_MAX_RANK 16
 #define NATIVEOPS_MAX_ARRAYS 48
 #define NATIVEOPS_MAX_ATTRIBUTES 16
@@ -53,6 +53,19 @@ typedef struct NativeopsMemory {
   size_t bytes;
 } NativeopsMemory;
 
+// A batch of matrices. Strides count elements.
+typedef struct NativeopsMatrices {
+  void* data;
+  NativeopsDtype dtype;
+  int64_t size[3], stride[3];
+} NativeopsMatrices;
+
+// c = alpha·a·b + beta·c; what was in c does not count where beta is 0.
+typedef struct NativeopsProduct {
+  NativeopsMatrices a, b, c;
+  double alpha, beta;
+} NativeopsProduct;
+
 // What the core lends to a kernel.
 typedef struct NativeopsServices {
   uint32_t size;  // of this struct, so that later fields can be told apart
@@ -68,6 +81,10 @@ typedef struct NativeopsServices {
   // 1 where another process has just taken a CPU from the pool's threads: small work is then done
   // sooner by one of them.
   int32_t (*crowded)(void);
+  // A product of matrices on the CPU, with the best instructions in use, whatever the caller was
+  // compiled for. The sizes fit and the result is not empty. Null on CUDA.
+  int32_t (*multiply)(const struct NativeopsServices* services, const struct NativeopsCall* call,
+                      const NativeopsProduct* product);
 } NativeopsServices;
 
 typedef struct NativeopsCall {
@@ -109,6 +126,9 @@ typedef struct NativeopsLibrary {
   // Copies inputs[0] to outputs[0], of the same shape, on a device whose memory the core cannot
   // read; else null.
   NativeopsKernel copy;
+  // NativeopsServices.multiply with this library's instructions; null where a library lends none.
+  int32_t (*multiply)(const NativeopsServices* services, const NativeopsCall* call,
+                      const NativeopsProduct* product);
 } NativeopsLibrary;
 
 // The one symbol that a library of kernels exports.

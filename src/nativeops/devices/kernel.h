@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a kernel includes: views, numbers, mathematics and the loop shapes of the device it is
-// compiled for (products of matrices are in gemm.h, which takes a while to compile). One source
-// serves three devices:
+// compiled for (products of matrices, which few need, are in gemm.h). One source serves three
+// devices:
 //   nvcc                        CUDA
 //   g++                         the CPU: a block is one thread, blocks run on the pool
 //   g++ -DNATIVEOPS_CPU_THREADS the CPU as a debugger: a block is many threads, as on CUDA

@@ -16,6 +16,14 @@ static constexpr double (*vector_rate)(const NativeopsServices*, int32_t) = null
 static constexpr int32_t kLanes = 0;
 #endif
 
+// What the package lends to kernels, a user's own among them.
+#if !defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS) && !defined(NATIVEOPS_USER_OP)
+#include "nativeops/devices/cpu/matrix_product.h"
+static constexpr auto* multiply = nativeops::matrix_product::multiply_any;
+#else
+static constexpr decltype(NativeopsLibrary::multiply) multiply = nullptr;
+#endif
+
 // Where nvcc compiles this.
 #if defined(__CUDACC__)
 #include "nativeops/devices/cuda/copy.h"
@@ -35,6 +43,7 @@ extern "C" __attribute__((visibility("default"))) const NativeopsLibrary* native
              entries.data,
              kLanes,
              vector_rate,
-             copy};
+             copy,
+             multiply};
   return &library;
 }

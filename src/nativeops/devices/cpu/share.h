@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "nativeops/devices/cpu/pack.h"
+#include "nativeops/devices/cpu/work.h"
 #include "nativeops/devices/kernel.h"
 
 namespace nativeops::tuned {

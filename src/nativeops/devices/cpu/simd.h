@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "nativeops/devices/cpu/unroll.h"
 #include "nativeops/devices/half.h"
 
 #if !defined(NATIVEOPS_LEVEL) || NATIVEOPS_LEVEL < 1
@@ -68,17 +69,6 @@ inline Vec<double> broadcast_from(const double* from) {
 #else
   return {_mm256_broadcast_sd(from)};
 #endif
-}
-
-// body(0) ... body(n - 1) with constants for indices: arrays that only such loops touch become
-// registers. (A pragma unrolls too late for that: the sums would go through memory at every step.)
-template <class F, int... kIndex>
-[[gnu::always_inline]] inline void unroll(F& body, std::integer_sequence<int, kIndex...>) {
-  (body(std::integral_constant<int, kIndex>()), ...);
-}
-template <int n, class F>
-[[gnu::always_inline]] inline void unroll(F body) {
-  unroll(body, std::make_integer_sequence<int, n>());
 }
 
 // The compiler must have this value here, and knows nothing about it from here on.

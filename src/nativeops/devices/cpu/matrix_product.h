@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of matrices on the CPU, after Goto and van de Geijn, "Anatomy of high-performance matrix
+// multiplication" (2008): both matrices are copied into the order in which they are read, then each
+// thread computes tiles of the result, a block of it at a time in registers. An element is summed
+// up in the order of k, whatever the number of threads; no BLAS promises that
+// (docs/decisions/008).
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+#include "nativeops/devices/cpu/matrix_blocks.h"
+#include "nativeops/devices/cpu/matrix_rows.h"
+#include "nativeops/devices/product.h"
+
+namespace nativeops::matrix_product {
+
+// What is copied at a time is bounded: a copy of a matrix that fills the memory would not fit
+// beside it.
+template <class A>
+class Tiles {
+  static constexpr int64_t kMost = int64_t{1} << 22;  // numbers of each matrix, or those of a tile
+
+ public:
+  Tiles(Device& dev, const Matrix& a, const Matrix& b, const Matrix& c, Scaled<A> scaled)
+      : a_(a),
+        b_(b),
+        c_(c),
+        scaled_(scaled),
+        down_(ceil_div(c.size[0], kTileRows<A>)),
+        across_(ceil_div(c.size[1], kTileColumns<A>)),
+        left_size_(kRowRoom<A> * ceil_div(ceil_div(c.size[0], down_), kBlockRows) * depth()),
+        right_size_(std::min(kTileColumns<A>, round_up(c.size[1], kLanes<A>)) * depth()),
+        down_at_once_(std::clamp<int64_t>(kMost / left_size_, 1, down_)),
+        across_at_once_(std::clamp<int64_t>(kMost / right_size_, 1, across_)),
+        left_(dev.workspace<A>(down_at_once_ * left_size_)),
+        right_(dev.workspace<A>(across_at_once_ * right_size_)) {}
+
+  void run(Device& dev) {
+    for (int64_t i = 0; i < down_; i += down_at_once_) {
+      const int64_t down = std::min(down_at_once_, down_ - i);
+      for (int64_t j = 0; j < across_; j += across_at_once_) {
+        const int64_t across = std::min(across_at_once_, across_ - j);
+        const bool has_right = i > 0 && across_at_once_ == across_;
+        copy(dev, i, j == 0 ? down : 0, j, has_right ? 0 : across);
+        const int64_t sums = down * kTileRows<A> * across * kTileColumns<A>;
+        parallel_if_large(dev, down * across, sums * depth() / kLanes<A>, [&](int64_t task) {
+          tile(i + task % down, left_.data() + task % down * left_size_, j + task / down,
+               right_.data() + task / down * right_size_);
+        });
+      }
+    }
+  }
+
+ private:
+  int64_t depth() const { return a_.size[1]; }
+  Range rows(int64_t i) const { return part_of(c_.size[0], i, down_); }
+  Range columns(int64_t j) const {
+    return {j * kTileColumns<A>, std::min((j + 1) * kTileColumns<A>, c_.size[1])};
+  }
+
+  // The rows of tiles i and so on, and the columns of tiles j and so on.
+  void copy(Device& dev, int64_t i, int64_t down, int64_t j, int64_t across) {
+    const int64_t parts = ceil_div(depth(), kDepth);
+    const int64_t numbers = down * left_size_ + across * right_size_;
+    parallel_if_large(dev, (down + across) * parts, numbers / kLanes<A>, [&](int64_t task) {
+      const int64_t tile = task / parts, first = task % parts * kDepth;
+      const Range k{first, std::min(first + kDepth, depth())};
+      if (tile < down) {
+        copy_left(a_, rows(i + tile), k, left(left_.data() + tile * left_size_, i + tile, first));
+      } else {
+        const int64_t place = tile - down;
+        copy_right(b_, columns(j + place), k,
+                   right(right_.data() + place * right_size_, j + place, first));
+      }
+    });
+  }
+  // Where a tile's numbers from k on lie.
+  A* left(A* of_tile, int64_t i, int64_t k) const {
+    return of_tile + kRowRoom<A> * ceil_div(rows(i).count(), kBlockRows) * k;
+  }
+  A* right(A* of_tile, int64_t j, int64_t k) const {
+    return of_tile + round_up(columns(j).count(), kLanes<A>) * k;
+  }
+
+  void tile(int64_t i, A* left_of_tile, int64_t j, A* right_of_tile) const {
+    alignas(64) A sums[kTileRows<A> * kTileColumns<A>];
+    const Range row = rows(i), column = columns(j);
+    for (int64_t k = 0; k < depth(); k += kDepth) {
+      multiply_tile(left(left_of_tile, i, k), right(right_of_tile, j, k),
+                    std::min(kDepth, depth() - k), row.count(), column.count(), sums, k == 0);
+    }
+    put(c_, row, column, sums, kTileColumns<A>, scaled_);
+  }
+
+  const Matrix a_, b_, c_;
+  const Scaled<A> scaled_;
+  const int64_t down_, across_, left_size_, right_size_, down_at_once_, across_at_once_;
+  const Workspace<A> left_, right_;
+};
+
+// Whether cᵀ = bᵀ·aᵀ is the better way to say it: rows of the result should lie in one piece, or
+// be the few.
+template <class A>
+bool better_transposed(const Matrix& c) {
+  const int64_t rows = c.size[0], columns = c.size[1];
+  if (std::min(rows, columns) < kBlockColumns<A>) return columns < rows;
+  return c.stride[1] != 1 && c.stride[0] == 1;
+}
+
+template <class A>
+void multiply(Device& dev, Matrix a, Matrix b, Matrix c, Scaled<A> scaled) {
+  if (better_transposed<A>(c)) {
+    std::swap(a, b);
+    a = transpose(a), b = transpose(b), c = transpose(c);
+  }
+#if NATIVEOPS_LEVEL > 0
+  if (c.size[0] <= kFewRows && lies_ready<A>(b)) return multiply_few_rows(dev, a, b, c, scaled);
+#endif
+  Tiles<A>(dev, a, b, c, scaled).run(dev);
+}
+
+// Each product by all threads where it is large, else some products by each.
+template <class A>
+void multiply_batch(Device& dev, const NativeopsProduct& product) {
+  const Scaled<A> scaled{{}, static_cast<A>(product.alpha), static_cast<A>(product.beta)};
+  const int64_t products = product.c.size[0];
+  const int64_t steps =
+      product.c.size[1] * product.c.size[2] * std::max<int64_t>(1, product.a.size[2] / kLanes<A>);
+  const auto one = [&](int64_t i) {
+    multiply<A>(dev, matrix(product.a, i), matrix(product.b, i), matrix(product.c, i), scaled);
+  };
+  if (!worth_sharing(dev, steps)) return parallel_if_large(dev, products, products * steps, one);
+  for (int64_t i = 0; i < products; ++i) one(i);
+}
+
+// NativeopsServices.multiply
+inline int32_t multiply_any(const NativeopsServices* services, const NativeopsCall* call,
+                            const NativeopsProduct* product) {
+  Device dev{services, call};
+  try {
+    product->c.dtype.bits == 64 ? multiply_batch<double>(dev, *product)
+                                : multiply_batch<float>(dev, *product);
+    return kNativeopsOk;
+  } catch (const std::bad_alloc&) {
+    return kNativeopsNoMemory;
+  }
+}
+
+}  // namespace nativeops::matrix_product
