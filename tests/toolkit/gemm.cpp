@@ -23,11 +23,11 @@ struct Product {
 #if defined(NATIVEOPS_CPU_THREADS)  // where a block costs milliseconds
 constexpr Product kProducts[] = {{1, 0, 3, 4}, {2, 9, 5, 17}, {1, 3, 0, 2}};
 #else
-// Few rows, few columns, several tiles both ways, several parts of the depth, and none.
+// Empty ones, few rows, few columns, then several tiles both ways and several parts of the depth.
 constexpr Product kProducts[] = {
-    {1, 0, 3, 4},     {0, 2, 3, 4},    {2, 97, 17, 35}, {1, 3, 0, 2},      {1, 1, 1, 1},
-    {3, 1, 65, 130},  {1, 131, 34, 9}, {1, 5, 300, 65}, {1, 6, 257, 64},   {2, 12, 40, 300},
-    {1, 290, 70, 12}, {1, 13, 9, 33},  {9, 4, 4, 4},    {1, 173, 530, 140}};
+    {1, 0, 3, 4},    {0, 2, 3, 4},    {1, 3, 0, 2},     {1, 1, 1, 1},      {9, 4, 4, 4},
+    {3, 1, 65, 130}, {1, 5, 300, 65}, {2, 12, 40, 300}, {1, 290, 70, 12},  {1, 131, 34, 9},
+    {2, 97, 17, 35}, {1, 21, 9, 33},  {1, 6, 257, 64},  {1, 173, 530, 140}};
 #endif
 
 // Multiples of 1/8 are exact in every dtype, and so are their sums in float.
@@ -63,6 +63,7 @@ CASE(gemm_is_the_product_for_all_sizes_layouts_and_dtypes) {
         expect_product<float, float, float>(dev, s, turn, 1, 0);
         expect_product<double, double, double>(dev, s, turn, 2, -1);
         expect_product<bf16, bf16, bf16>(dev, s, turn, 1, 1);
+        expect_product<bf16, bf16, float>(dev, s, turn, 2, 0);
         expect_product<f16, f16, float>(dev, s, turn, 0.5, 0);
         expect_product<float, bf16, bf16>(dev, s, turn, 1, 0);
       }

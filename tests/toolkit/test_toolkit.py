@@ -43,6 +43,7 @@ SLOW = {
     "recurrent with avx512",
     "tiles",
     "recurrent by tiles",
+    "gemm by tiles",
 }
 # The level with tiles, which are in software here; memory is watched, as kernels work on raw rows.
 SOFT_TILES = (
@@ -53,6 +54,7 @@ PROGRAMS |= {
     "tiles": ("tiles.cpp", SOFT_TILES),
     "recurrent by tiles": ("recurrent_tiles.cpp", SOFT_TILES),
     "kept weights of tiles": ("kept_weights.cpp", SOFT_TILES),
+    "gemm by tiles": ("gemm.cpp", SOFT_TILES),
 }
 NOT_THIS_CPU = 77
 

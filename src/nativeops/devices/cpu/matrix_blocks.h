@@ -11,11 +11,24 @@
 #include "nativeops/devices/cpu/work.h"
 #include "nativeops/devices/product.h"
 #if NATIVEOPS_LEVEL > 0
-#include "nativeops/devices/cpu/pack.h"
+#include "nativeops/devices/cpu/panels.h"
 #endif
 
 namespace nativeops::matrix_product {
 
+#if NATIVEOPS_LEVEL > 0
+using tuned::Numbers;
+#else
+struct Numbers {  // as in panels.h
+  static constexpr int kPerWord = 1;
+  static int64_t words(int64_t numbers) { return numbers; }
+  struct Thread {};
+  template <class V>
+  static V fma(V a, V b, V c) {
+    return simd::fma(a, b, c);
+  }
+};
+#endif
 using simd::kLanes;
 using tuned::ceil_div;
 using tuned::parallel_if_large;
@@ -62,24 +75,6 @@ inline Range part_of(int64_t all, int64_t i, int64_t parts) {
   return {i * all / parts, (i + 1) * all / parts};
 }
 
-// Numbers of k that are summed up in registers: the columns of a block are then half of the first
-// cache.
-constexpr int64_t kDepth = 256;
-// A block of sums, which are nearly all registers. Its rows lie one behind the other, for each k.
-constexpr int kBlockVectors = 2;
-template <class A>
-constexpr int kBlockColumns = kBlockVectors * kLanes<A>;
-constexpr int kBlockRows = NATIVEOPS_LEVEL >= 2 ? 14 : NATIVEOPS_LEVEL == 1 ? 6 : 4;
-template <class A>
-constexpr int64_t kRowRoom = (kBlockRows + kLanes<A> - 1) / kLanes<A> * kLanes<A>;
-// A tile: as many blocks as leave the sums of one thread, and its rows, in the second cache.
-template <class A>
-constexpr int64_t kTileBlocks = 96 / kRowRoom<A>;
-template <class A>
-constexpr int64_t kTileRows = kTileBlocks<A> * kBlockRows;
-template <class A>
-constexpr int64_t kTileColumns = 4 * kBlockColumns<A>;
-
 // `from`, row by row, each at the next `width` numbers of `to`; zeros up to a whole vector.
 template <class A, class T>
 void copy_part(const In<T, 2>& from, A* to, int64_t width) {
@@ -101,90 +96,130 @@ In<T, 2> part(const View<T, 2>& m, Range rows, Range columns) {
           {m.stride(0), m.stride(1)}};
 }
 
-// Rows of the left matrix from k on: blocks of nearly equal height.
-template <class A>
-void copy_left(const Matrix& m, Range rows, Range k, A* to) {
-  with_numbers<A>(m, [&](const auto& view) {
-    const int64_t blocks = ceil_div(rows.count(), kBlockRows);
-    for (int64_t b = 0; b < blocks; ++b, to += kRowRoom<A> * k.count()) {
-      const Range some = part_of(rows.count(), b, blocks);
-      copy_part<A>(
-          nativeops::transpose(part(view, {rows.begin + some.begin, rows.begin + some.end}, k)), to,
-          kRowRoom<A>);
-    }
-  });
-}
-// Columns of the right one; the last block's may be one vector.
-template <class A>
-void copy_right(const Matrix& m, Range columns, Range k, A* to) {
-  with_numbers<A>(m, [&](const auto& view) {
-    for (int64_t j = columns.begin; j < columns.end; j += kBlockColumns<A>) {
-      const int64_t some = std::min<int64_t>(kBlockColumns<A>, columns.end - j);
-      const int64_t width = round_up(some, kLanes<A>);
-      copy_part<A>(part(view, k, {j, j + some}), to, width);
-      to += width * k.count();
-    }
-  });
-}
+// How a product is computed by blocks of vectors, which are nearly all registers. A: what is summed
+// up; Of: what a word of the copies holds, a number or two bf16.
+template <class A, class Of>
+struct Blocks {
+  using Number = A;
+  using Thread = typename Of::Thread;
+  static constexpr int n = kLanes<A>, kVectors = 2, kColumns = kVectors * n;
+  static constexpr int kRows = NATIVEOPS_LEVEL >= 2 ? 14 : NATIVEOPS_LEVEL == 1 ? 6 : 4;
+  // A block's rows lie side by side for each k, its columns as well.
+  static constexpr int kRoom = (kRows + n - 1) / n * n;
+  // Words that are summed up in registers: the columns of a block are then half of the first cache.
+  static constexpr int64_t kDepth = 256;
+  // A tile: as many blocks as leave the sums of one thread, and its rows, in the second cache.
+  static constexpr int64_t kTileRows = 96 / kRoom * kRows, kTileColumns = 4 * kColumns;
 
-// sums[r][c] (+)= Σ_k left[k][r]·right[k][c], in the order of k. What is read next is fetched
-// meanwhile, as no processor sees it coming where a page ends (17 % of the time, Zen5 EPYC,
-// 2026-11): what lies behind `left` into the first cache, `soon` into the second.
-template <class A, int kVectors, int kRows>
-void multiply_block(const A* left, const A* right, int64_t depth, A* sums, int64_t stride,
-                    bool fresh, const A* soon) {
-  constexpr int n = kLanes<A>, kAhead = 64, kLines = kRowRoom<A> * sizeof(A) / 64;
-  simd::Vec<A> sum[kRows][kVectors];
-  simd::unroll<kRows>(
-      [&](auto r) { simd::unroll<kVectors>([&](auto v) { sum[r][v] = simd::zero<A>(); }); });
-  for (int64_t k = 0; k < depth; ++k, left += kRowRoom<A>, right += kVectors * n) {
-    for (int line = 0; line < std::max(kLines, 1); ++line) {
-      __builtin_prefetch(left + kAhead * kRowRoom<A> + line * 64 / sizeof(A));
-    }
-    __builtin_prefetch(soon + k * n, 0, 2);
-    simd::Vec<A> column[kVectors];
-    simd::unroll<kVectors>([&](auto v) { column[v] = simd::load(right + v * n); });
-    simd::unroll<kRows>([&](auto r) {
-      const simd::Vec<A> row = simd::broadcast_from(left + r);
-      simd::unroll<kVectors>([&](auto v) { sum[r][v] = simd::fma(row, column[v], sum[r][v]); });
+  static int64_t words(int64_t depth) { return Of::words(depth); }
+  static int64_t room(int64_t rows) { return ceil_div(rows, kRows) * kRoom; }
+
+  // The words k of rows of the left matrix: blocks of nearly equal height.
+  static void copy_left(const Matrix& m, Range rows, Range k, A* to) {
+    with_numbers<A>(m, [&](const auto& view) {
+      const int64_t blocks = ceil_div(rows.count(), kRows);
+      for (int64_t b = 0; b < blocks; ++b, to += kRoom * k.count()) {
+        const Range some = part_of(rows.count(), b, blocks);
+        const Range block{rows.begin + some.begin, rows.begin + some.end};
+        copy_words(nativeops::transpose(part(view, block, numbers(k, m.size[1]))), to, kRoom);
+      }
     });
   }
-  simd::unroll<kRows>([&](auto r) {
-    simd::unroll<kVectors>([&](auto v) {
-      A* to = sums + r * stride + v * n;
-      simd::store(to, fresh ? sum[r][v] : simd::load(to) + sum[r][v]);
+  // The same of columns of the right one; those of the last block may be one vector.
+  static void copy_right(const Matrix& m, Range columns, Range k, A* to) {
+    with_numbers<A>(m, [&](const auto& view) {
+      for (int64_t j = columns.begin; j < columns.end; j += kColumns) {
+        const int64_t some = std::min<int64_t>(kColumns, columns.end - j);
+        const int64_t width = round_up(some, n);
+        copy_words(part(view, numbers(k, m.size[0]), {j, j + some}), to, width);
+        to += width * k.count();
+      }
     });
-  });
-}
-
-template <class A>
-using Block = void (*)(const A*, const A*, int64_t, A*, int64_t, bool, const A*);
-template <class A, int kVectors, int... kRow>
-Block<A> block_of(int64_t rows, std::integer_sequence<int, kRow...>) {
-  static constexpr Block<A> table[] = {&multiply_block<A, kVectors, kRow + 1>...};
-  return table[rows - 1];
-}
-
-// All blocks of a tile, from what copy_left and copy_right have made.
-template <class A>
-void multiply_tile(const A* left, const A* right, int64_t depth, int64_t rows, int64_t columns,
-                   A* sums, bool fresh) {
-  constexpr auto heights = std::make_integer_sequence<int, kBlockRows>();
-  const int64_t blocks = ceil_div(rows, kBlockRows);
-  for (int64_t j = 0; j < columns; j += kBlockColumns<A>) {
-    const bool one = columns - j <= kLanes<A>;
-    const int64_t width = one ? kLanes<A> : kBlockColumns<A>;
-    for (int64_t b = 0; b < blocks; ++b) {
-      const Range some = part_of(rows, b, blocks);
-      const auto block = one ? block_of<A, 1>(some.count(), heights)
-                             : block_of<A, kBlockVectors>(some.count(), heights);
-      const A* half_of_next = right + width * depth + b % 2 * kLanes<A> * depth;
-      block(left + b * kRowRoom<A> * depth, right, depth, sums + some.begin * kTileColumns<A> + j,
-            kTileColumns<A>, fresh, half_of_next);
-    }
-    right += width * depth;
   }
-}
+
+  // All blocks of a tile, from such copies; what was summed up before counts unless it is `fresh`.
+  static void multiply(const A* left, const A* right, int64_t depth, int64_t rows, int64_t columns,
+                       A* sums, bool fresh) {
+    constexpr auto heights = std::make_integer_sequence<int, kRows>();
+    const int64_t blocks = ceil_div(rows, kRows);
+    for (int64_t j = 0; j < columns; j += kColumns) {
+      const bool one = columns - j <= n;
+      const int64_t width = one ? n : kColumns;
+      for (int64_t b = 0; b < blocks; ++b) {
+        const Range some = part_of(rows, b, blocks);
+        const auto block =
+            one ? block_of<1>(some.count(), heights) : block_of<kVectors>(some.count(), heights);
+        const A* half_of_next = right + width * depth + b % 2 * n * depth;
+        block(left + b * kRoom * depth, right, depth, sums + some.begin * kTileColumns + j, fresh,
+              half_of_next);
+      }
+      right += width * depth;
+    }
+  }
+
+ private:
+  static Range numbers(Range words, int64_t depth) {
+    return {words.begin * Of::kPerWord, std::min(words.end * Of::kPerWord, depth)};
+  }
+
+  template <class T>
+  static void copy_words(const In<T, 2>& from, A* to, int64_t width) {
+    if constexpr (Of::kPerWord == 1) {
+      copy_part(from, to, width);
+    }
+#if NATIVEOPS_LEVEL >= 2
+    else {
+      constexpr int64_t kSome = 32;
+      alignas(64) A some[kSome * kColumns];
+      for (int64_t k = 0; k < from.size(0); k += kSome) {
+        const int64_t rows = std::min(kSome, from.size(0) - k);
+        copy_part(part(from, {k, k + rows}, {0, from.size(1)}), some, width);
+        if (rows % 2 == 1) std::fill_n(some + rows * width, width, A(0));
+        for (const A* row = some; row < some + rows * width; row += 2 * width) {
+          for (int64_t c = 0; c < width; c += n, to += n) {
+            simd::store(to, simd::words_of(simd::load(row + c), simd::load(row + width + c)));
+          }
+        }
+      }
+    }
+#endif
+  }
+
+  // sums[r][c] (+)= Σ_k left[k][r]·right[k][c], in the order of k. What is read next is fetched
+  // meanwhile, as no processor sees it coming where a page ends (17 % of the time, Zen5 EPYC,
+  // 2026-11): what lies behind `left` into the first cache, `soon` into the second.
+  template <int kWide, int kHigh>
+  static void block(const A* left, const A* right, int64_t depth, A* sums, bool fresh,
+                    const A* soon) {
+    constexpr int kAhead = 64, kLine = 64 / sizeof(A);
+    simd::Vec<A> sum[kHigh][kWide];
+    simd::unroll<kHigh>(
+        [&](auto r) { simd::unroll<kWide>([&](auto v) { sum[r][v] = simd::zero<A>(); }); });
+    for (int64_t k = 0; k < depth; ++k, left += kRoom, right += kWide * n) {
+      for (int i = 0; i < kRoom; i += kLine) __builtin_prefetch(left + kAhead * kRoom + i);
+      __builtin_prefetch(soon + k * n, 0, 2);
+      simd::Vec<A> column[kWide];
+      simd::unroll<kWide>([&](auto v) { column[v] = simd::load(right + v * n); });
+      simd::unroll<kHigh>([&](auto r) {
+        const simd::Vec<A> row = simd::broadcast_from(left + r);
+        simd::unroll<kWide>([&](auto v) { sum[r][v] = Of::fma(row, column[v], sum[r][v]); });
+      });
+    }
+    simd::unroll<kHigh>([&](auto r) {
+      simd::unroll<kWide>([&](auto v) {
+        A* to = sums + r * kTileColumns + v * n;
+        simd::store(to, fresh ? sum[r][v] : simd::load(to) + sum[r][v]);
+      });
+    });
+  }
+
+  using Block = void (*)(const A*, const A*, int64_t, A*, bool, const A*);
+  template <int kWide, int... kRow>
+  static Block block_of(int64_t rows, std::integer_sequence<int, kRow...>) {
+    static constexpr Block table[] = {&block<kWide, kRow + 1>...};
+    return table[rows - 1];
+  }
+};
 
 // A row of sums to its place; constants make vectors of it.
 template <class A, class T, class Stride>

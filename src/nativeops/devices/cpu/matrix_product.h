@@ -12,15 +12,19 @@
 
 #include "nativeops/devices/cpu/matrix_blocks.h"
 #include "nativeops/devices/cpu/matrix_rows.h"
+#if NATIVEOPS_LEVEL >= 3
+#include "nativeops/devices/cpu/matrix_tiles.h"
+#endif
 #include "nativeops/devices/product.h"
 
 namespace nativeops::matrix_product {
 
 // What is copied at a time is bounded: a copy of a matrix that fills the memory would not fit
 // beside it.
-template <class A>
+template <class Of>
 class Tiles {
-  static constexpr int64_t kMost = int64_t{1} << 22;  // numbers of each matrix, or those of a tile
+  using A = typename Of::Number;
+  static constexpr int64_t kMost = int64_t{1} << 22;  // words of each matrix, or those of a tile
 
  public:
   Tiles(Device& dev, const Matrix& a, const Matrix& b, const Matrix& c, Scaled<A> scaled)
@@ -28,10 +32,11 @@ class Tiles {
         b_(b),
         c_(c),
         scaled_(scaled),
-        down_(ceil_div(c.size[0], kTileRows<A>)),
-        across_(ceil_div(c.size[1], kTileColumns<A>)),
-        left_size_(kRowRoom<A> * ceil_div(ceil_div(c.size[0], down_), kBlockRows) * depth()),
-        right_size_(std::min(kTileColumns<A>, round_up(c.size[1], kLanes<A>)) * depth()),
+        depth_(Of::words(a.size[1])),
+        down_(ceil_div(c.size[0], Of::kTileRows)),
+        across_(ceil_div(c.size[1], Of::kTileColumns)),
+        left_size_(Of::room(ceil_div(c.size[0], down_)) * depth_),
+        right_size_(std::min(Of::kTileColumns, round_up(c.size[1], kLanes<A>)) * depth_),
         down_at_once_(std::clamp<int64_t>(kMost / left_size_, 1, down_)),
         across_at_once_(std::clamp<int64_t>(kMost / right_size_, 1, across_)),
         left_(dev.workspace<A>(down_at_once_ * left_size_)),
@@ -44,8 +49,8 @@ class Tiles {
         const int64_t across = std::min(across_at_once_, across_ - j);
         const bool has_right = i > 0 && across_at_once_ == across_;
         copy(dev, i, j == 0 ? down : 0, j, has_right ? 0 : across);
-        const int64_t sums = down * kTileRows<A> * across * kTileColumns<A>;
-        parallel_if_large(dev, down * across, sums * depth() / kLanes<A>, [&](int64_t task) {
+        const int64_t sums = down * Of::kTileRows * across * Of::kTileColumns;
+        parallel_if_large(dev, down * across, sums * depth_ / kLanes<A>, [&](int64_t task) {
           tile(i + task % down, left_.data() + task % down * left_size_, j + task / down,
                right_.data() + task / down * right_size_);
         });
@@ -54,49 +59,49 @@ class Tiles {
   }
 
  private:
-  int64_t depth() const { return a_.size[1]; }
   Range rows(int64_t i) const { return part_of(c_.size[0], i, down_); }
   Range columns(int64_t j) const {
-    return {j * kTileColumns<A>, std::min((j + 1) * kTileColumns<A>, c_.size[1])};
+    return {j * Of::kTileColumns, std::min((j + 1) * Of::kTileColumns, c_.size[1])};
   }
 
   // The rows of tiles i and so on, and the columns of tiles j and so on.
   void copy(Device& dev, int64_t i, int64_t down, int64_t j, int64_t across) {
-    const int64_t parts = ceil_div(depth(), kDepth);
-    const int64_t numbers = down * left_size_ + across * right_size_;
-    parallel_if_large(dev, (down + across) * parts, numbers / kLanes<A>, [&](int64_t task) {
-      const int64_t tile = task / parts, first = task % parts * kDepth;
-      const Range k{first, std::min(first + kDepth, depth())};
+    const int64_t parts = ceil_div(depth_, Of::kDepth);
+    const int64_t words = down * left_size_ + across * right_size_;
+    parallel_if_large(dev, (down + across) * parts, words / kLanes<A>, [&](int64_t task) {
+      const int64_t tile = task / parts, first = task % parts * Of::kDepth;
+      const Range k{first, std::min(first + Of::kDepth, depth_)};
       if (tile < down) {
-        copy_left(a_, rows(i + tile), k, left(left_.data() + tile * left_size_, i + tile, first));
+        A* to = left_.data() + tile * left_size_;
+        Of::copy_left(a_, rows(i + tile), k, left(to, i + tile, first));
       } else {
-        const int64_t place = tile - down;
-        copy_right(b_, columns(j + place), k,
-                   right(right_.data() + place * right_size_, j + place, first));
+        A* to = right_.data() + (tile - down) * right_size_;
+        Of::copy_right(b_, columns(j + tile - down), k, right(to, j + tile - down, first));
       }
     });
   }
-  // Where a tile's numbers from k on lie.
+  // Where a tile's words from k on lie.
   A* left(A* of_tile, int64_t i, int64_t k) const {
-    return of_tile + kRowRoom<A> * ceil_div(rows(i).count(), kBlockRows) * k;
+    return of_tile + Of::room(rows(i).count()) * k;
   }
   A* right(A* of_tile, int64_t j, int64_t k) const {
     return of_tile + round_up(columns(j).count(), kLanes<A>) * k;
   }
 
   void tile(int64_t i, A* left_of_tile, int64_t j, A* right_of_tile) const {
-    alignas(64) A sums[kTileRows<A> * kTileColumns<A>];
+    alignas(64) A sums[Of::kTileRows * Of::kTileColumns];
+    [[maybe_unused]] const typename Of::Thread thread;
     const Range row = rows(i), column = columns(j);
-    for (int64_t k = 0; k < depth(); k += kDepth) {
-      multiply_tile(left(left_of_tile, i, k), right(right_of_tile, j, k),
-                    std::min(kDepth, depth() - k), row.count(), column.count(), sums, k == 0);
+    for (int64_t k = 0; k < depth_; k += Of::kDepth) {
+      Of::multiply(left(left_of_tile, i, k), right(right_of_tile, j, k),
+                   std::min(Of::kDepth, depth_ - k), row.count(), column.count(), sums, k == 0);
     }
-    put(c_, row, column, sums, kTileColumns<A>, scaled_);
+    put(c_, row, column, sums, Of::kTileColumns, scaled_);
   }
 
   const Matrix a_, b_, c_;
   const Scaled<A> scaled_;
-  const int64_t down_, across_, left_size_, right_size_, down_at_once_, across_at_once_;
+  const int64_t depth_, down_, across_, left_size_, right_size_, down_at_once_, across_at_once_;
   const Workspace<A> left_, right_;
 };
 
@@ -105,9 +110,32 @@ class Tiles {
 template <class A>
 bool better_transposed(const Matrix& c) {
   const int64_t rows = c.size[0], columns = c.size[1];
-  if (std::min(rows, columns) < kBlockColumns<A>) return columns < rows;
+  if (std::min(rows, columns) < Blocks<A, Numbers>::kColumns) return columns < rows;
   return c.stride[1] != 1 && c.stride[0] == 1;
 }
+
+// By words of a kind, and by blocks of them where rows are not few.
+template <class Of, class Large, class A>
+void multiply_as(Device& dev, const Matrix& a, const Matrix& b, const Matrix& c, Scaled<A> scaled) {
+#if NATIVEOPS_LEVEL > 0
+  if (c.size[0] <= kFewRows && lies_ready<A, Of>(b)) {
+    return multiply_few_rows<Of>(dev, a, b, c, scaled);
+  }
+#endif
+  Tiles<Large>(dev, a, b, c, scaled).run(dev);
+}
+
+#if NATIVEOPS_LEVEL >= 2
+inline bool multiplies_bf16(const Matrix& a, const Matrix& b) {
+  const auto is_bf16 = [](const Matrix& m) { return m.dtype.code == kNativeopsBfloat; };
+  return is_bf16(a) && is_bf16(b) && (NATIVEOPS_LEVEL >= 3 || simd::has_pairs());
+}
+#if NATIVEOPS_LEVEL >= 3
+using BlocksOfBf16 = BlocksOfTiles;
+#else
+using BlocksOfBf16 = Blocks<float, tuned::Pairs>;
+#endif
+#endif
 
 template <class A>
 void multiply(Device& dev, Matrix a, Matrix b, Matrix c, Scaled<A> scaled) {
@@ -115,10 +143,12 @@ void multiply(Device& dev, Matrix a, Matrix b, Matrix c, Scaled<A> scaled) {
     std::swap(a, b);
     a = transpose(a), b = transpose(b), c = transpose(c);
   }
-#if NATIVEOPS_LEVEL > 0
-  if (c.size[0] <= kFewRows && lies_ready<A>(b)) return multiply_few_rows(dev, a, b, c, scaled);
+#if NATIVEOPS_LEVEL >= 2
+  if constexpr (std::is_same_v<A, float>) {
+    if (multiplies_bf16(a, b)) return multiply_as<tuned::Pairs, BlocksOfBf16>(dev, a, b, c, scaled);
+  }
 #endif
-  Tiles<A>(dev, a, b, c, scaled).run(dev);
+  multiply_as<Numbers, Blocks<A, Numbers>>(dev, a, b, c, scaled);
 }
 
 // Each product by all threads where it is large, else some products by each.
