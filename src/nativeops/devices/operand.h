@@ -59,9 +59,9 @@ struct WithoutAt {
 template <class Operand>
 using Loaded = Accum<std::decay_t<decltype(std::declval<Operand>()(0, 0, 0))>>;
 
-// The number in which a team reduces what f(i) gives.
-template <class F>
-using TeamValue = Accum<std::decay_t<decltype(std::declval<F>()(int64_t{}))>>;
+// The number in which a team reduces what f(i) gives: a sum of bool counts.
+template <class F, class Value = std::decay_t<decltype(std::declval<F>()(int64_t{}))>>
+using TeamValue = std::conditional_t<std::is_same_v<Value, bool>, int64_t, Accum<Value>>;
 
 // Views and everything that is indexed like one, in contrast to the functions beside them.
 template <class T, class = void>

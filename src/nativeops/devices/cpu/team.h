@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // for_each_item on the CPU: an item's team is one thread.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "nativeops/devices/cpu/block.h"
 #include "nativeops/devices/operand.h"
@@ -11,6 +13,54 @@ namespace nativeops {
 
 // How many teams suit an op that itself splits one long loop among them.
 constexpr int64_t kManyTeams = 64;
+
+#if NATIVEOPS_LEVEL >= 2
+constexpr int kRegisterBytes = 64;
+#elif NATIVEOPS_LEVEL == 1
+constexpr int kRegisterBytes = 32;
+#else
+constexpr int kRegisterBytes = 16;
+#endif
+
+// n numbers: a register, or two halves where one is too small. f folds two registers, or numbers.
+template <class V, int n, bool kFits = n * sizeof(V) <= kRegisterBytes>
+struct Lanes {
+  using Half = Lanes<V, n / 2>;
+  Half low, high;
+
+  static Lanes load(const V* from) { return {Half::load(from), Half::load(from + n / 2)}; }
+  static Lanes all(V value) { return {Half::all(value), Half::all(value)}; }
+  template <class F>
+  Lanes folded(Lanes other, F f) const {
+    return {low.folded(other.low, f), high.folded(other.high, f)};
+  }
+  template <class F>
+  Half halved(F f) const {
+    return low.folded(high, f);
+  }
+};
+template <class V, int n>
+struct Lanes<V, n, true> {
+  using Half = Lanes<V, n / 2>;
+  typedef V Raw __attribute__((vector_size(n * sizeof(V))));
+  Raw raw;
+
+  static Lanes load(const V* from) {
+    Lanes lanes;
+    std::memcpy(&lanes.raw, from, sizeof lanes.raw);
+    return lanes;
+  }
+  static Lanes all(V value) { return {value - Raw{}}; }
+  template <class F>
+  Lanes folded(Lanes other, F f) const {
+    return {f(raw, other.raw)};
+  }
+  template <class F>
+  Half halved(F f) const {
+    const V* number = reinterpret_cast<const V*>(&raw);
+    return Half::load(number).folded(Half::load(number + n / 2), f);
+  }
+};
 
 struct Team;
 using Warp = Team;  // the threads of a team that go in step on a GPU
@@ -53,20 +103,20 @@ struct Team {
   // The reductions of f(i) over lo <= i < hi, known to all threads of the team. All of them must
   // call, and what they wrote before is visible to all afterwards, as after sync().
   template <class F>
-  TeamValue<F> sum(int64_t lo, int64_t hi, F f) const {
+  [[gnu::always_inline]] inline TeamValue<F> sum(int64_t lo, int64_t hi, F f) const {
     using V = TeamValue<F>;
-    return reduce(lo, hi, V(0), f, [](V a, V b) { return a + b; });
+    return reduce(lo, hi, V(0), f, [](auto a, auto b) { return a + b; });
   }
   // NaN if one is NaN; of nothing: the infinity (or the integer) that any number beats.
   template <class F>
-  TeamValue<F> max(int64_t lo, int64_t hi, F f) const {
+  [[gnu::always_inline]] inline TeamValue<F> max(int64_t lo, int64_t hi, F f) const {
     using V = TeamValue<F>;
-    return reduce(lo, hi, lowest<V>(), f, [](V a, V b) { return max_or_nan(a, b); });
+    return reduce(lo, hi, lowest<V>(), f, [](auto a, auto b) { return max_or_nan(a, b); });
   }
   template <class F>
-  TeamValue<F> min(int64_t lo, int64_t hi, F f) const {
+  [[gnu::always_inline]] inline TeamValue<F> min(int64_t lo, int64_t hi, F f) const {
     using V = TeamValue<F>;
-    return reduce(lo, hi, highest<V>(), f, [](V a, V b) { return min_or_nan(a, b); });
+    return reduce(lo, hi, highest<V>(), f, [](auto a, auto b) { return min_or_nan(a, b); });
   }
   template <class F>
   bool any(int64_t lo, int64_t hi, F f) const {
@@ -77,18 +127,26 @@ struct Team {
   }
 
  private:
+  static constexpr int kParts = 64, kFew = 16;
+
   // In 64 interleaved parts, which fill several vectors and fix the order for every instruction
   // set. The values are put into a row first: a loop over f alone becomes vectors for each stride
-  // of a view. The row is filled up with `init`, which changes nothing.
+  // of a view. The row is filled up with `init`, which changes nothing. Inlined, as views that f
+  // has would be copied to the stack for a call, and waited for: as long as 32 numbers take.
   template <class V, class F, class Fold>
-  [[gnu::flatten]] static V reduce(int64_t lo, int64_t hi, V init, F f, Fold fold) {
-    constexpr int kParts = 64, kFew = 16, kRow = 256;
+  [[gnu::always_inline]] static inline V reduce(int64_t lo, int64_t hi, V init, const F& f,
+                                                Fold fold) {
+    constexpr int kRow = 256;
     alignas(64) V part[kParts], row[kRow];
-    for (V& p : part) p = init;
+    if (hi - lo <= kParts) {
+      put_values(row, hi - lo, lo, f);
+      return reduce_few(row, hi - lo, init, fold);
+    }
+    std::fill_n(part, kParts, init);
     for (; lo < hi; lo += kRow) {
       const int count = static_cast<int>(min2<int64_t>(kRow, hi - lo));
+      put_values(row, count, lo, f);
       const int whole = (count + kFew - 1) / kFew * kFew;
-      for (int i = 0; i < count; ++i) row[i] = static_cast<V>(f(lo + i));
       for (int i = count; i < whole; ++i) row[i] = init;
       int i = 0;
       for (; i + kParts <= whole; i += kParts) {
@@ -103,6 +161,35 @@ struct Team {
       for (int p = 0; p < step; ++p) part[p] = fold(part[p], part[p + step]);
     }
     return fold(fold(part[0], part[2]), fold(part[1], part[3]));
+  }
+
+  template <class V, class F>
+  [[gnu::flatten]] static void put_values(V* row, int64_t count, int64_t lo, const F& f) {
+    for (int64_t i = 0; i < count; ++i) row[i] = static_cast<V>(f(lo + i));
+  }
+
+  // The same of a short row, in the vectors of 16 and of 8 numbers that it has, and one by one: to
+  // wait for what has just been stored takes longer than what is computed here.
+  template <class V, class Fold>
+  [[gnu::always_inline]] static inline V reduce_few(const V* row, int64_t count, V init,
+                                                    Fold fold) {
+    using Many = Lanes<V, kFew>;
+    using Half = typename Many::Half;
+    Half half = Half::all(init);
+    int64_t i = 0;
+    if (count >= kFew) {
+      Many sum = Many::load(row);
+      for (i = kFew; i + kFew <= count; i += kFew) sum = sum.folded(Many::load(row + i), fold);
+      half = sum.halved(fold);
+    }
+    if (count - i >= kFew / 2) {
+      half = half.folded(Half::load(row + i), fold);
+      i += kFew / 2;
+    }
+    const auto pair = half.halved(fold).halved(fold);
+    V tail = init;
+    for (; i < count; ++i) tail = fold(tail, row[i]);
+    return fold(fold(pair.raw[0], pair.raw[1]), tail);
   }
 };
 
