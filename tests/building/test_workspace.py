@@ -5,6 +5,8 @@ Its values are tested beside it, in examples/own_ops.
 """
 
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,7 @@ import pytest
 
 from nativeops import get_num_threads, set_num_threads
 from nativeops.declare import Array, Float, op
-
-pytestmark = pytest.mark.slow  # a product takes ten seconds to compile
+from nativeops.library import LEVELS, selected
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_ops/two_layers.py"
 HEADER = """#pragma once
@@ -33,7 +34,7 @@ void squared(Device& dev, In<T, 2> x, Out<T, 2> out) {
 def shared(
     kept: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """A folder with one cache for all tests here: a product takes ten seconds to compile."""
+    """A folder with one cache for all tests here."""
     folder = tmp_path_factory.getbasetemp().parent / "workspace"
     folder.mkdir(exist_ok=True)
     monkeypatch.setenv("NATIVEOPS_CACHE", str(folder / "cache"))
@@ -67,6 +68,24 @@ def test_bits_of_products_do_not_depend_on_the_number_of_threads(two_layers) -> 
     finally:
         set_num_threads(before)
     assert made[0] == made[1] == made[2]
+
+
+# In a process that has not loaded the package's own kernels, whose product it is.
+ALONE = """
+import numpy as np
+from two_layers import two_layers
+random = np.random.default_rng(5)
+shapes = (301, 70), (129, 70), (129,), (33, 129), (33,)
+given = [random.standard_normal(shape, dtype=np.float32) for shape in shapes]
+wide = (array.astype(np.float64) for array in given)
+np.testing.assert_allclose(two_layers(*given), two_layers.reference(*wide), rtol=1e-4, atol=1e-3)
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS[: LEVELS.index(selected()) + 1])
+def test_a_product_needs_nothing_but_the_op(shared: Path, level: str) -> None:
+    environment = os.environ | {"NATIVEOPS_ISA": level, "PYTHONPATH": str(EXAMPLE.parent)}
+    subprocess.run([sys.executable, "-c", ALONE], env=environment, check=True)
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
