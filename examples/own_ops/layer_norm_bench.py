@@ -10,10 +10,10 @@ from nativeops.bench.case import OURS, Bench, Known, NdArray, spread_rows
 from nativeops.bench.forms import jax_gradient, jax_rival, numpy_rival, torch_gradient, torch_rival
 
 SIZES = [
-    {"m": 100_000, "n": 32},
     {"m": 2048, "n": 512},
     {"m": 16384, "n": 1024},
     {"m": 4096, "n": 4096},
+    {"m": 100_000, "n": 32},
 ]
 
 
