@@ -5,11 +5,7 @@
 #include <cmath>
 
 #include "harness.h"
-#if !defined(NATIVEOPS_CPU_THREADS)
-#include "nativeops/devices/cpu/matrix_product.h"
-static const bool multiplies =
-    (harness::multiplier() = nativeops::matrix_product::multiply_any, true);
-#endif
+#include "products.h"
 
 using harness::Array;
 using harness::Layout;

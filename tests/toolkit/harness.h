@@ -69,7 +69,7 @@ inline void release(const NativeopsCall*, NativeopsMemory memory) {
   std::free(memory.data);
 }
 inline int32_t never() { return 0; }
-// What multiplies matrices: only a program that needs it includes it.
+// What multiplies matrices, where a program includes products.h.
 inline decltype(NativeopsServices::multiply)& multiplier() {
   static decltype(NativeopsServices::multiply) function = nullptr;
   return function;

@@ -13,6 +13,7 @@
 #include "nativeops/ops/lstm.h"
 #include "nativeops/ops/lstm_projected.h"
 #include "nativeops/ops/rnn.h"
+#include "products.h"
 
 namespace nativeops {
 
