@@ -80,15 +80,17 @@ void choose_all() {
 }
 
 // The package's own library of an instruction set, if it was built. A process that uses nothing but
-// its own ops may not have loaded it yet.
+// its own ops may not have loaded it: it is looked for once, and not again by each product.
 const NativeopsLibrary* own_library(int level) {
-  Dl_info here;
-  if (libraries[level] == nullptr && dladdr(kLevels, &here) != 0) {
-    const std::string file = here.dli_fname, name = std::string("cpu_") + kLevels[level];
+  static std::once_flag looked_for[4];
+  std::call_once(looked_for[level], [level] {
+    Dl_info here;
+    if (libraries[level] != nullptr || dladdr(kLevels, &here) == 0) return;
+    const std::string file = here.dli_fname;
+    const std::string folder = file.substr(0, file.rfind('/') + 1);
     std::string error;
-    const size_t folder = file.rfind('/') + 1;  // 0 where there is none
-    load_library((file.substr(0, folder) + "libnativeops_" + name + ".so").c_str(), error);
-  }
+    load_library((folder + "libnativeops_cpu_" + kLevels[level] + ".so").c_str(), error);
+  });
   return libraries[level];
 }
 

@@ -9,6 +9,7 @@
 
 #include "nativeops/devices/cpu/vectors.h"
 #include "nativeops/devices/cpu/work.h"
+#include "nativeops/devices/matrix.h"
 #include "nativeops/devices/product.h"
 #if NATIVEOPS_LEVEL > 0
 #include "nativeops/devices/cpu/panels.h"
@@ -91,9 +92,8 @@ void copy_part(const In<T, 2>& from, A* to, int64_t width) {
 
 template <class T>
 In<T, 2> part(const View<T, 2>& m, Range rows, Range columns) {
-  return {m.data + rows.begin * m.stride(0) + columns.begin * m.stride(1),
-          {rows.count(), columns.count()},
-          {m.stride(0), m.stride(1)}};
+  return nativeops::columns(nativeops::rows(m, rows.begin, rows.count()), columns.begin,
+                            columns.count());
 }
 
 // How a product is computed by blocks of vectors, which are nearly all registers. A: what is summed
