@@ -18,6 +18,10 @@ ON_THREADS = ("-O1", "-DNATIVEOPS_CPU_THREADS", "-DNATIVEOPS_USER_OP")
 PROGRAMS = {
     "loops": ("loops.cpp", ("-O2", "-DNATIVEOPS_USER_OP")),
     "loops on cpu-threads": ("loops.cpp", ON_THREADS),
+    "reductions": ("reductions.cpp", ("-O2", "-DNATIVEOPS_LEVEL=0")),
+    "reductions on cpu-threads": ("reductions.cpp", ON_THREADS),
+    "reductions with avx2": ("reductions.cpp", (*KERNEL_FLAGS, *AVX2, "-DNATIVEOPS_LEVEL=1")),
+    "reductions with avx512": ("reductions.cpp", (*KERNEL_FLAGS, *AVX512, "-DNATIVEOPS_LEVEL=2")),
     "contract": ("contract.cpp", ("-O2",)),
     "contract on cpu-threads": ("contract.cpp", ON_THREADS),
     "gemm": ("gemm.cpp", ("-O2", "-DNATIVEOPS_LEVEL=0")),
