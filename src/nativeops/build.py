@@ -183,7 +183,7 @@ def _check_read(op: Op[Any], rule: str) -> None:
     resolved = cache(Path.resolve)  # hundreds of a compiler's headers lie in a few folders
     _, _, files = rule.replace("\\\n", " ").partition(": ")
     for word in re.split(r"(?<!\\)\s+", files.strip()):
-        path = Path(word.replace("\\ ", " ").replace("$$", "$"))
+        path = Path(word.replace("\\ ", " ").replace("\\#", "#").replace("$$", "$"))
         path = path.resolve() if path.is_symlink() else resolved(path.parent) / path.name
         if path in known or not path.is_relative_to(folder) or path.is_relative_to(_PACKAGE):
             continue

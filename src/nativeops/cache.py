@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from struct import unpack_from
 
 from nativeops.errors import BuildError, RangeError, message
 
@@ -83,11 +84,26 @@ def _find(name: str) -> Path | None:
     for folder in _folders():
         path = folder / name
         with contextlib.suppress(OSError):
-            if path.is_file():
+            if path.is_file() and _is_whole(path):
                 with contextlib.suppress(OSError):  # a read-only folder
                     os.utime(path)  # so that the one used longest ago is removed first
                 return path
     return None
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a library has its end: a machine that stopped may leave a part of it, or zeros.
+
+    To load that would end the process. What stands last is the table of sections.
+    """
+    with path.open("rb") as file:
+        head = file.read(64)
+        if len(head) < 64 or head[:4] != b"\x7fELF":
+            return False
+        (start,), (size, count) = unpack_from("<Q", head, 0x28), unpack_from("<HH", head, 0x3A)
+        file.seek(start + size * max(count - 1, 0))
+        last = file.read(size)
+    return len(last) == size and any(last)
 
 
 def _store(name: str, make: Callable[[Path], None]) -> Path:
@@ -99,6 +115,8 @@ def _store(name: str, make: Callable[[Path], None]) -> Path:
             continue
         try:
             make(place / name)
+            with (place / name).open("rb") as file:
+                os.fsync(file.fileno())
             os.replace(place / name, folder / name)
         finally:
             shutil.rmtree(place, ignore_errors=True)

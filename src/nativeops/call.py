@@ -71,7 +71,7 @@ class Op(Generic[F]):
         __call__: F
     else:
 
-        def __call__(self, *args, **kwargs):  # noqa: D102  the op is its documentation
+        def __call__(self, /, *args, **kwargs):  # noqa: D102  the op is its documentation
             if kwargs and self.flags:
                 self, kwargs = self._chosen(kwargs)  # noqa: PLW0642
             try:
@@ -99,6 +99,16 @@ class Op(Generic[F]):
                 text = f"`d_{spec.name}` is an input, and in the gradient what arrives at "
                 text += f"`{spec.name}`."
                 raise ArgumentError(message(self.name, text, hint="rename the input."))
+            if any(f"d_{spec.name}" == own.name for own in self.signature.attributes):
+                text = f"`d_{spec.name}` is an attribute, and in the gradient what arrives at "
+                text += f"`{spec.name}`."
+                raise ArgumentError(message(self.name, text, hint="rename the attribute."))
+        takes = {spec.name for spec in (*self.signature.inputs, *self.signature.attributes)}
+        for spec in self.signature.outputs:
+            if spec.name in takes.intersection(inspect.signature(rule).parameters):
+                text = f"`{spec.name}`, which the gradient asks for, is an argument and a result"
+                hint = "rename one of them; the only result is called `out`."
+                raise ArgumentError(message(self.name, f"{text}.", hint=hint))
         self.gradient_rule = rule
         if not self.built_in:
             identity.remember(rule)
@@ -136,6 +146,7 @@ class Op(Generic[F]):
                 for spec in self.signature.outputs
             )
             self.signature = replace(self.signature, outputs=outputs)
+            self.signature.check_limits()
             self._begin_anew()
             return rule
 

@@ -53,6 +53,8 @@ class _Declared:
     def __or__(self, other: None) -> "_Declared":
         return replace(self, optional=True)
 
+    __ror__ = __or__
+
     def spec(self, name: str) -> ArraySpec:
         return array_spec(name, self.kind, self.axes, kept=self.kept, optional=self.optional)
 
@@ -62,6 +64,8 @@ class _Kind:
         self.name = name
 
     def __getitem__(self, item: tuple[object, str]) -> _Declared:
+        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], str):
+            raise TypeError(f'write {self.name}[Array, "n d"]: the axes in one text, by name')
         return _Declared(self.name, item[1])
 
 
@@ -123,6 +127,7 @@ def op(
     def declare(reference: F) -> "Op[F]":
         source = Path(inspect.getfile(reference)).resolve()
         signature, apart = _with_reuse(read(reference), reuse or {}), independent.split()
+        signature.check_limits()
         _check_independent(signature, apart)
         if carries and not any(axis.name == carries for s in signature.outputs for axis in s.axes):
             raise TypeError(f"{signature.op}: no result has the axis `{carries}`")
@@ -189,15 +194,25 @@ def read(reference: Callable[..., Any]) -> Signature:
     attributes: list[AttributeSpec] = []
     for parameter in inspect.signature(reference).parameters.values():
         hint = hints.get(parameter.name)
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"{name}: `{parameter.name}` must be one argument, without a star")
         if isinstance(hint, _Declared):
             _check_default(name, parameter, hint)
+            if inputs and inputs[-1].optional and not hint.optional:
+                text = f"{name}: put `{parameter.name}` before `{inputs[-1].name}`: inputs that may"
+                raise TypeError(f"{text} be None stand behind the others")
             inputs.append(hint.spec(parameter.name))
         elif parameter.kind is parameter.KEYWORD_ONLY:
-            attributes.append(_attribute(parameter, hint))
+            attributes.append(_attribute(name, parameter, hint))
         else:
             raise TypeError(f"{name}: annotate `{parameter.name}` as an array or put it behind `*`")
     _check_known(name, inputs, attributes)
-    return Signature(name, tuple(inputs), _outputs(name, hints.get("return")), tuple(attributes))
+    outputs = _outputs(name, hints.get("return"))
+    leading = sorted({spec.batch for spec in (*inputs, *outputs) if spec.batch})
+    if len(leading) > 1:
+        text = f"{name}: `*{leading[0]}` and `*{leading[1]}` are the same leading axes"
+        raise TypeError(f"{text}: give them one name")
+    return Signature(name, tuple(inputs), outputs, tuple(attributes))
 
 
 def _check_default(name: str, parameter: inspect.Parameter, hint: _Declared) -> None:
@@ -234,7 +249,7 @@ def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:
     return tuple(field.spec(field_name) for field_name, field in fields.items())
 
 
-def _attribute(parameter: inspect.Parameter, hint: Any) -> AttributeSpec:
+def _attribute(op: str, parameter: inspect.Parameter, hint: Any) -> AttributeSpec:
     low, high = -math.inf, math.inf
     if typing.get_origin(hint) is Annotated:
         hint, *bounds = typing.get_args(hint)
@@ -246,5 +261,5 @@ def _attribute(parameter: inspect.Parameter, hint: Any) -> AttributeSpec:
     if not words or (kind not in (int, float, bool) and not choices):
         raise TypeError(f"`{parameter.name}` must be int, float, bool or a Literal of words")
     required = parameter.default is parameter.empty
-    default = None if required else parameter.default
-    return AttributeSpec(parameter.name, kind, default, required, choices, low, high)
+    spec = AttributeSpec(parameter.name, kind, None, required, choices, low, high)
+    return spec if required else replace(spec, default=spec.check(op, parameter.default))

@@ -21,7 +21,8 @@ from nativeops.declare import (
     read,
     transpose,
 )
-from nativeops.errors import Given, ShapeError
+from nativeops.errors import Given, NativeOpsError, ShapeError
+from nativeops.signature import AttributeSpec, Signature, array_spec
 
 
 class Two(NamedTuple):
@@ -160,3 +161,134 @@ def test_arithmetic_needs_sizes_that_are_always_told() -> None:
 
 def test_transpose_swaps_the_last_two_axes() -> None:
     assert transpose(np.zeros((5, 2, 3))).shape == (5, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "value"),
+    [
+        (float, np.sqrt(2.0), 2**0.5),
+        (float, np.float32(2), 2.0),
+        (float, 3, 3.0),
+        (int, np.int64(3), 3),
+        (bool, 1, True),
+    ],
+)
+def test_default_is_of_the_attributes_type(kind: type, given: object, value: object) -> None:
+    def scaled(x: Float[Array, "n"], *, s: kind = given) -> Float[Array, "n"]:  # type: ignore[valid-type]
+        return x
+
+    (spec,) = read(scaled).attributes
+    assert (type(spec.default), spec.default) == (kind, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "text"),
+    [
+        (Literal["zero", "one"], "won", r"`s` must be one of \['zero', 'one'\], but is 'won'"),
+        (int, True, "`s` must be int, but is True"),
+        (int, 2.5, r"`s` must be int, but is 2\.5"),
+        (float, None, "`s` must be float, but is None"),
+        (Annotated[float, AtLeast(1)], 0.5, r"`s` must be at least 1, but is 0\.5"),
+    ],
+)
+def test_default_that_is_no_value_is_refused(kind: object, given: object, text: str) -> None:
+    def scaled(x: Float[Array, "n"], *, s: kind = given) -> Float[Array, "n"]:  # type: ignore[valid-type]
+        return x
+
+    with pytest.raises(NativeOpsError, match=f"scaled: {text}"):
+        read(scaled)
+
+
+def test_required_input_stands_before_what_may_be_none() -> None:
+    def late(
+        x: Float[Array, "n"], w: Float[Array, "n"] | None = None, *, y: Float[Array, "n"]
+    ) -> Float[Array, "n"]:
+        return x
+
+    with pytest.raises(TypeError, match="late: put `y` before `w`"):
+        read(late)
+
+
+def test_starred_arguments_are_refused() -> None:
+    def many(*x: Float[Array, "n"]) -> Float[Array, "n"]:
+        return x[0]
+
+    with pytest.raises(TypeError, match="many: `x` must be one argument, without a star"):
+        read(many)
+
+
+def test_leading_axes_have_one_name() -> None:
+    def two(x: Float[Array, "*b n"], y: Float[Array, "*c n"]) -> Float[Array, "*b n"]:
+        return x + y
+
+    with pytest.raises(TypeError, match=r"two: `\*b` and `\*c` are the same leading axes"):
+        read(two)
+
+    def none(x: Float[Array, "* n"]) -> Float[Array, "* n"]:
+        return x
+
+    with pytest.raises(ValueError, match="need a name"):
+        read(none)
+
+
+@pytest.mark.parametrize("item", ["n", (Array, 3), (Array, "n", "d")])
+def test_kind_is_given_an_array_and_its_axes(item: object) -> None:
+    with pytest.raises(TypeError, match=r'write Float\[Array, "n d"\]'):
+        Float[item]  # type: ignore[index]
+
+
+def test_none_may_come_first() -> None:
+    def either(x: Float[Array, "n"], y: None | Float[Array, "n"] = None) -> Float[Array, "n"]:
+        return x
+
+    assert read(either).inputs[1].optional
+
+
+def deep(levels: int) -> Signature:
+    axis = "n"
+    for _ in range(levels):
+        axis = f"1+({axis})"
+    return Signature("deep", (array_spec("x", "Float", "n"),), (array_spec("out", "Float", axis),))
+
+
+@pytest.mark.parametrize(
+    ("signature", "text"),
+    [
+        (deep(16), "17 numbers at a time in .*, but at most 16"),
+        (
+            Signature("deep", tuple(array_spec(f"x{i}", "Float", "n") for i in range(48)), ()),
+            None,
+        ),
+        (
+            Signature("deep", tuple(array_spec(f"x{i}", "Float", "n") for i in range(49)), ()),
+            "49 arrays, but at most 48",
+        ),
+        (
+            Signature("deep", (), tuple(array_spec(f"x{i}", "Float", "n") for i in range(33))),
+            "33 results, but at most 32",
+        ),
+        (
+            Signature("deep", (), (), tuple(AttributeSpec(f"a{i}", float, 0.0) for i in range(17))),
+            "17 attributes, but at most 16",
+        ),
+        (
+            Signature(
+                "deep", (array_spec("x", "Float", " ".join(f"n{i}" for i in range(49))),), ()
+            ),
+            "49 names of sizes, but at most 48",
+        ),
+    ],
+)
+def test_what_the_core_has_no_room_for_is_refused(signature: Signature, text: str | None) -> None:
+    if text is None:
+        return signature.check_limits()
+    with pytest.raises(TypeError, match=f"deep: {text}"):
+        signature.check_limits()
+
+
+def test_axis_divided_by_zero_is_told() -> None:
+    def pieces(x: Float[Array, "n"], *, s: int) -> Float[Array, "n//s+1"]:
+        return x
+
+    with pytest.raises(ShapeError, match=r"axis `n//s\+1` would be divided by 0"):
+        read(pieces).solve([Given("x", "float32", (4,), "")], {"s": 0})

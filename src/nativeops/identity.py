@@ -138,7 +138,7 @@ class _Reader:
     def __init__(self, op: "Op[Any]") -> None:
         self.parts: list[str] = []
         self.op_type = type(op)
-        self.package = op.reference.__module__.partition(".")[0]
+        self.package = (op.reference.__module__ or "").partition(".")[0]
         self.seen: set[int] = set()
 
     def add_op(self, op: "Op[Any]") -> None:
@@ -183,9 +183,9 @@ class _Reader:
         elif value is not None and not name.startswith("__") and _constant_text(value):
             self.parts.append(f"{name} = {_constant_text(value)}")
 
-    def is_users(self, module: str) -> bool:
+    def is_users(self, module: str | None) -> bool:
         """Whether the module is of the op's package, or of no installed one."""
-        top = module.partition(".")[0]
+        top = (module or "").partition(".")[0]
         if top == self.package:
             return True
         file = getattr(sys.modules.get(module), "__file__", None)

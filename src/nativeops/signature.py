@@ -21,6 +21,9 @@ VARIABLES = {
 # What stands for an absent input in JAX while it has no 64-bit numbers.
 _WITHOUT_64_BITS = {("Float64", "float32"), ("Int64", "int32")}
 MAX_RANK = 16  # of any array (devices/abi.h: NATIVEOPS_MAX_RANK)
+# What the core has room for (devices/abi.h, bindings/core.h): arrays, results, attributes, named
+# sizes, and numbers on the stack of an axis' arithmetic.
+MAX_ARRAYS, MAX_RESULTS, MAX_ATTRIBUTES, MAX_SIZES, MAX_STACK = 48, 32, 16, 48, 16
 FIXED = ("float32", "float64", "int32", "int64", "uint8", "bool")
 KINDS = {**VARIABLES, **{"Bool" if d == "bool" else d.capitalize(): (d,) for d in FIXED}}
 
@@ -80,6 +83,8 @@ def array_spec(name: str, kind: str, axes: str, **flags: Any) -> ArraySpec:
     """Read ``"*b n d"`` into a specification."""
     words = axes.split()
     batch = words.pop(0)[1:] if words and words[0].startswith("*") else ""
+    if axes.split() != words and not batch:
+        raise ValueError(f"`{name}`: the leading axes of `{axes}` need a name, such as `*b`")
     if any(word.startswith("*") for word in words):
         raise ValueError(f"`{name}`: only the first axis of `{axes}` may have a star")
     return ArraySpec(name, kind, tuple(parse(word) for word in words), batch, **flags)
@@ -142,8 +147,9 @@ class AttributeSpec:
     @property
     def bounds(self) -> str:
         """The allowed range in words."""
-        parts = [f"at least {self.low:g}"] * (self.low > -math.inf)
-        return " and ".join(parts + [f"at most {self.high:g}"] * (self.high < math.inf))
+        low, high = (f"{b:g}" if self.type is float else f"{b}" for b in (self.low, self.high))
+        parts = [f"at least {low}"] * (self.low > -math.inf)
+        return " and ".join(parts + [f"at most {high}"] * (self.high < math.inf))
 
 
 class Solution(NamedTuple):
@@ -226,6 +232,22 @@ class Signature:
         self._check_arithmetic(given, sizes, batch)
         return Solution(sizes, batch, dtypes)
 
+    def check_limits(self) -> None:
+        """Refuse, in a declaration, what the core has no room for."""
+        axes = [axis for spec in (*self.inputs, *self.outputs) for axis in spec.axes]
+        numbers = {spec.name for spec in self.attributes if spec.type in (int, bool)}
+        named = numbers.union(*(axis.names() for axis in axes))
+        deepest = max(axes, key=lambda axis: axis.room, default=None)
+        for what, count, most in (
+            ("arrays", len(self.inputs) + len(self.outputs), MAX_ARRAYS),
+            ("results", len(self.outputs), MAX_RESULTS),
+            ("attributes", len(self.attributes), MAX_ATTRIBUTES),
+            ("names of sizes", len(named), MAX_SIZES),
+            (f"numbers at a time in `{deepest}`", deepest.room if deepest else 0, MAX_STACK),
+        ):
+            if count > most:
+                raise TypeError(f"{self.op}: {count} {what}, but at most {most} are possible")
+
     def output_shape(self, spec: ArraySpec, solution: Solution) -> tuple[Any, ...]:
         """The shape of one output."""
         lead = solution.batch if spec.batch else ()
@@ -306,8 +328,8 @@ class Signature:
     ) -> None:
         for spec, array in self._present(given):
             for axis, size in zip(spec.axes, self._own_axes(spec, array), strict=True):
-                if axis.name is None and axis.evaluate(sizes) != size:
-                    wanted = axis.evaluate(sizes)
+                wanted = self._evaluate(axis, sizes, given)
+                if axis.name is None and wanted != size:
                     text = f"axis `{axis}` must be {wanted} but is {size} in `{spec.name}`."
                     known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(axis.names()))
                     hint = f"the other arguments say {known}." if known else None
@@ -318,10 +340,19 @@ class Signature:
                 text = f"`{output.name}` would have {rank} axes; at most {MAX_RANK} are possible."
                 raise ShapeError(message(self.op, text, given))
             for axis in output.axes:
-                if axis.name is None and _is_negative(axis.evaluate(sizes)):
-                    text = f"axis `{axis}` of the result would be {axis.evaluate(sizes)}."
+                size = self._evaluate(axis, sizes, given)
+                if axis.name is None and _is_no_size(size):
+                    text = f"axis `{axis}` of the result would be {size}."
                     known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(axis.names()))
                     raise ShapeError(message(self.op, text, given, f"it follows from {known}."))
+
+    def _evaluate(self, axis: Size, sizes: Mapping[str, Any], given: Sequence[Given]) -> Any:
+        try:
+            return axis.evaluate(sizes)
+        except ZeroDivisionError:
+            known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(axis.names()))
+            text = f"axis `{axis}` would be divided by 0."
+            raise ShapeError(message(self.op, text, given, f"it follows from {known}.")) from None
 
     def _fail_rank(self, given: Sequence[Given], spec: ArraySpec, array: Given) -> None:
         least = "at least " if spec.batch else ""
@@ -356,10 +387,10 @@ class Signature:
         raise ShapeError(message(self.op, text, given, hint))
 
 
-def _is_negative(size: Any) -> bool:
+def _is_no_size(size: Any) -> bool:
     """Whether there can be no such size; a symbolic one of which JAX cannot tell may be right."""
     try:
-        return bool(size < 0)
+        return bool(size < 0) or (isinstance(size, int) and size >= 2**63)
     except Exception:
         return False
 

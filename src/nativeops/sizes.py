@@ -38,8 +38,10 @@ def _smaller(a: Any, b: Any) -> Any:
 
 
 def _divided(a: Any, b: Any) -> Any:
-    """Floor division; by zero there is no size, which -1 tells."""
-    return -1 if isinstance(b, int) and b == 0 else a // b
+    """Floor division; by zero there is no size."""
+    if isinstance(b, int) and b == 0:
+        raise ZeroDivisionError
+    return a // b
 
 
 _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
@@ -71,7 +73,10 @@ class Size:
         return set().union(*(part.names() for part in self.parts))
 
     def evaluate(self, known: Mapping[str, Any]) -> Any:
-        """The size, given the sizes of the names; integers may be symbolic."""
+        """The size, given the sizes of the names; integers may be symbolic.
+
+        ZeroDivisionError where it would be divided by 0.
+        """
         if self.op == "number":
             return self.parts[0]
         if self.op == "name":
@@ -86,6 +91,14 @@ class Size:
         if self.op == "name":
             return rules.get(self.parts[0], self)
         return Size(self.op, tuple(part.substitute(rules) for part in self.parts))
+
+    @property
+    def room(self) -> int:
+        """How many numbers are on the stack at most while the size is computed."""
+        if self.op in ("number", "name"):
+            return 1
+        left, right = self.parts
+        return max(left.room, right.room + 1)
 
     def steps(self, slots: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
         """The size as (operator, operand) steps on a stack, for the core."""

@@ -153,6 +153,20 @@ def test_what_was_removed_or_broken_is_built_again(tmp_path: Path, kept: Path) -
     assert path.stat().st_size > 1000
 
 
+@pytest.mark.parametrize("zeros", [False, True], ids=["cut off", "then zeros"])
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.9, 0.999])
+def test_half_of_a_file_is_built_again(
+    tmp_path: Path, kept: Path, share: float, zeros: bool
+) -> None:
+    """As a machine leaves it that loses its power: to load it would end the process."""
+    path = build.build(declare(write(tmp_path)))
+    whole = path.read_bytes()
+    size = int(share * len(whole))
+    path.write_bytes(whole[:size] + bytes(len(whole) - size) * zeros)
+    assert build.build(declare(tmp_path / "scaled.h")) == path
+    assert path.read_bytes() == whole
+
+
 def test_name_depends_on_content_alone(tmp_path: Path) -> None:
     first = build.build(declare(write(tmp_path)))
     moved = tmp_path / "elsewhere"

@@ -129,6 +129,42 @@ def test_rule_cannot_take_an_argument_for_what_is_needed(header: Path) -> None:
         greedy.gradient(lambda d_out, needs: d_out * needs)
 
 
+class State(NamedTuple):
+    h: Float[Array, "n"]
+    c: Float[Array, "n"]
+
+
+def test_rule_cannot_take_what_is_both_an_argument_and_a_result(header: Path) -> None:
+    @op(kernel=str(header))
+    def cell(h: Float[Array, "n"], *, d_c: float = 1.0) -> State:
+        return State(h, h * d_c)
+
+    with pytest.raises(TypeError, match="`d_c` is an attribute, and in the gradient what arrives"):
+        cell.gradient(lambda d_h, d_c: d_h + d_c)
+
+    @op(kernel=str(header))
+    def other(h: Float[Array, "n"], out: Float[Array, "n"]) -> State:
+        return State(h, out)
+
+    with pytest.raises(TypeError, match="`h`, which the gradient asks for, is an argument and"):
+        other.gradient(lambda h, d_h: (d_h * h, d_h))
+    other.gradient(lambda d_h, d_c: (d_h, d_c))
+
+    @op(kernel=str(header))
+    def single(out: Float[Array, "n"]) -> Float[Array, "n"]:
+        return out
+
+    with pytest.raises(TypeError, match="the only result is called `out`"):
+        single.gradient(lambda out, d_out: out * d_out)
+
+
+def test_op_of_a_namespace_without_a_name_is_declared(header: Path) -> None:
+    space: dict[str, Any] = {"op": op, "Array": Array, "Float": Float, "__name__": None}
+    code = f"@op(kernel={str(header)!r})\ndef nameless(x: Float[Array, 'n']) -> "
+    exec(f"{code}Float[Array, 'n']:\n    return x\n", space)
+    assert space["nameless"].key
+
+
 @pytest.mark.parametrize("kept", [{"y": "keep"}, {"x": "scale"}, {"x": "other"}, {"z": "keep"}])
 def test_what_is_kept_with_a_flag_is_an_input_that_the_rule_takes(
     header: Path, kept: dict[str, str]

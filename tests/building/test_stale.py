@@ -113,7 +113,7 @@ def test_folder_that_is_linked_into_itself_ends(tmp_path: Path) -> None:
     "line", ["#include <part.h>", '#include /* c */ "part.h"', '#define P "part.h"\n#include P']
 )
 def test_part_whose_changes_would_not_be_seen_is_refused(tmp_path: Path, line: str) -> None:
-    folder = tmp_path / "a folder"
+    folder = tmp_path / "a folder #1 of $2"
     folder.mkdir()
     header = write(folder, "PART * x(i)")
     header.write_text(f"{line}\n{header.read_text()}")

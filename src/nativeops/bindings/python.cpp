@@ -64,7 +64,8 @@ core::Attribute read_attribute_spec(PyObject* item) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(field(6)); ++i)
     out.choices.emplace_back(PyUnicode_AsUTF8AndSize(PyTuple_GetItem(field(6), i), nullptr));
   out.slot = static_cast<int>(PyLong_AsLong(field(7)));
-  if (!out.required) entry::read_attribute(out, field(3), out.fallback);
+  if (!out.required && !entry::read_attribute(out, field(3), out.fallback) && !PyErr_Occurred())
+    PyErr_Format(PyExc_TypeError, "the default of `%s` is none", out.name.c_str());
   return out;
 }
 

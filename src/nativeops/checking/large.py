@@ -41,6 +41,7 @@ LIMIT = 1 << 31
 BEYOND = 4  # from the last size below a limit to one that is above it
 VALUE = 0.75  # of all floating point inputs that may have any
 NEAR = 1e-6
+COMMON = 0.75  # of the places, at the smallest size
 GROWTH = tuple(8**k for k in range(4, 10))  # elements for which the time is measured before
 NOTICEABLE = 0.02  # seconds
 LONGEST = 25.0  # seconds that a run may be expected to take; job.py stops a silent one after 300
@@ -261,16 +262,22 @@ class Large:
         return {name: law([each[name] for each in seen], size) for name in seen[0]}
 
     def middle(self, n: int) -> dict[str, float]:
-        """The middle element of each result of the reference."""
+        """The middle element of each result of the reference; NaN if few others are like it."""
         specs = self.op.signature.inputs
         given = {s.name: np.full(self.shape(s, n), self.values[s.name]) for s in specs}
         with np.errstate(all="ignore"):
             result = self.op.reference(**given, **self.attributes)
         outputs = tuple(result) if self.op.result else (result,)
-        return {
-            spec.name: float(np.asarray(o)[tuple(size // 2 for size in np.shape(o))])
-            for spec, o in zip(self.op.signature.outputs, outputs, strict=True)
-        }
+        results = zip(self.op.signature.outputs, map(np.asarray, outputs), strict=True)
+        return {spec.name: common(result) for spec, result in results}
+
+
+def common(result: Any) -> float:
+    """The number that nearly all places of a result have, as they do beyond borders; else NaN."""
+    result = np.asarray(result, np.float64)
+    middle = result[tuple(size // 2 for size in result.shape)]
+    alike = np.abs(result - middle) <= NEAR * max(1.0, abs(middle))
+    return float(middle) if alike.mean() >= COMMON else math.nan
 
 
 def repeated(one: Any, shape: tuple[int, ...]) -> Any:

@@ -66,6 +66,13 @@ typedef struct NativeopsProduct {
   double alpha, beta;
 } NativeopsProduct;
 
+struct NativeopsServices;
+
+// Computes a product on the CPU. The sizes fit and the result is not empty.
+typedef int32_t (*NativeopsMultiply)(const struct NativeopsServices* services,
+                                     const struct NativeopsCall* call,
+                                     const NativeopsProduct* product);
+
 // What the core lends to a kernel.
 typedef struct NativeopsServices {
   uint32_t size;  // of this struct, so that later fields can be told apart
@@ -81,10 +88,8 @@ typedef struct NativeopsServices {
   // 1 where another process has just taken a CPU from the pool's threads: small work is then done
   // sooner by one of them.
   int32_t (*crowded)(void);
-  // A product of matrices on the CPU, with the best instructions in use, whatever the caller was
-  // compiled for. The sizes fit and the result is not empty. Null on CUDA.
-  int32_t (*multiply)(const struct NativeopsServices* services, const struct NativeopsCall* call,
-                      const NativeopsProduct* product);
+  // With the best instructions in use, whatever the caller was compiled for. Null on CUDA.
+  NativeopsMultiply multiply;
 } NativeopsServices;
 
 typedef struct NativeopsCall {
@@ -126,9 +131,8 @@ typedef struct NativeopsLibrary {
   // Copies inputs[0] to outputs[0], of the same shape, on a device whose memory the core cannot
   // read; else null.
   NativeopsKernel copy;
-  // NativeopsServices.multiply with this library's instructions; null where a library lends none.
-  int32_t (*multiply)(const NativeopsServices* services, const NativeopsCall* call,
-                      const NativeopsProduct* product);
+  // With this library's instructions; null where a library lends none.
+  NativeopsMultiply multiply;
 } NativeopsLibrary;
 
 // The one symbol that a library of kernels exports.

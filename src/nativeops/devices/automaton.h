@@ -22,6 +22,7 @@ struct Automata {
   In<int32_t, 2> end_states;        // (sequence, state), m
   In<T, 1> end_weights;             // m
   int64_t classes;
+  Accum<T> least = -Scale<Accum<T>>::largest;  // no cost is below it
 
   HOST_DEVICE int64_t size() const { return weights.size(0); }
   HOST_DEVICE int64_t batch() const { return start_end_states.size(1); }
@@ -211,7 +212,7 @@ HOST_DEVICE int32_t collect(const Automata<T>& a, const Graph<A>& g, int64_t b,
   g.find(kTableA, kStates, states, a.start_end_states(0, b), true);
   for (int64_t i = 0; i < n; ++i) {
     const int64_t e = edges[i];
-    if (!is_cost(A(a.weights(e)))) g.list(kCount)[kSick] = 1;
+    if (!(A(a.weights(e)) >= a.least)) g.list(kCount)[kSick] = 1;
     if (A(a.weights(e)) < highest<A>()) g.find(kTableA, kStates, states, a.edges(1, e), true);
   }
   for (int64_t i = 0; i < n; ++i) {
@@ -242,7 +243,7 @@ HOST_DEVICE void index_ends(const Automata<T>& a, const Graph<A>& g, int64_t b) 
     const int32_t s = g.find(kTableA, kStates, states, a.end_states(1, i), false);
     const A cost = a.end_cost(i);
     const Scaled<A> more = scaled_exp(cost);
-    if (!is_cost(cost)) g.list(kCount)[kSick] = 1;
+    if (!(cost >= a.least)) g.list(kCount)[kSick] = 1;
     if (s < 0) continue;
     const Scaled<A> before = end[s];
     end.set(s, scaled_sum<A>(0, 2, [=](int64_t j) { return j == 0 ? before : more; }));

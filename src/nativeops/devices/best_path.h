@@ -106,7 +106,7 @@ struct BestPath {
     const Row<A> seen = search.graph.row(kSum);
     team.each(0, search.graph.slots(), [=](int64_t s) {
       const A score = search.score(t, static_cast<int32_t>(s));
-      if (!is_cost(-score)) seen.m[s] = 1;
+      if (!(score < highest<A>())) seen.m[s] = 1;
       emitted[s] = score;
     });
     team.sync();

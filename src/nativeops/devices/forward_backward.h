@@ -77,7 +77,7 @@ struct History {
 // How much of all paths some are.
 template <class A>
 HOST_DEVICE A share_of(Scaled<A> some, Scaled<A> all) {
-  return some.m / all.m * power_of<A>(min2<Exponent<A>>(max2(some.k, Scale<A>::none) - all.k, 0));
+  return some.m / all.m * power_of<A>(min2<Exponent<A>>(max2(some.k, Scale<A>::none) - all.k, 1));
 }
 
 // Σ term(i) over 0 <= i < n, known to all threads.
@@ -90,7 +90,7 @@ KERNEL Scaled<A> team_sum(Team team, int64_t n, F term) {
     const Scaled<A> a = term(i);
     return a.m * power_of<A>(max2(a.k, Scale<A>::none) - high);
   });
-  return normalised<A>({all, high});
+  return normalised<A>({high == Scale<A>::none ? A(0) : all, high});
 }
 
 template <class T>
@@ -335,7 +335,7 @@ struct TeamEach {
     for_each_item(dev, costs.places.batch, [=] KERNEL(Team team, int64_t b) {
       const P passes{graph_of(all, begin, b), costs, history.of(costs.frames(b))};
       const Scaled<A> sum = passes.total(passes, team, b);
-      if (!f.found(team, b, passes, sum, passes.sick(team))) return;
+      if (!f.found(team, b, passes, sum, passes.sick(team) || is_beyond(sum))) return;
       passes.backward(passes, team, b, f);
       if (f.sums_up()) f.finish(team, b, passes);
     });
@@ -352,7 +352,7 @@ struct TeamEach {
       const Row<A> end = passes.graph.row(kEnd);
       const Scaled<A> sum =
           team_sum<A>(team, passes.graph.states(), [=](int64_t s) { return last[s] * end[s]; });
-      found(team, b, sum, passes.sick(team));
+      found(team, b, sum, passes.sick(team) || is_beyond(sum));
     });
   }
 };

@@ -32,7 +32,7 @@ NATIVEOPS_INLINE Scaled<A> operator*(Scaled<A> a, Scaled<A> b) {
   return {a.m * b.m, a.k + b.k};
 }
 
-// 2^k for k <= 0, and 0 where that is no normal number.
+// 2^k for k <= 1, and 0 where that is no normal number.
 template <class A>
 NATIVEOPS_INLINE A power_of(Exponent<A> k) {
   const Exponent<A> shown = max2<Exponent<A>>(k + Scale<A>::bias, 0);
@@ -50,6 +50,12 @@ NATIVEOPS_INLINE Scaled<A> normalised(Scaled<A> a) {
   const A m = bit_cast<A>((bits & ((K(1) << Scale<A>::mantissa) - 1)) | one);
   const bool zero = a.m == 0 || k <= Scale<A>::none;
   return {zero ? A(0) : m, zero ? Scale<A>::none : min2(k, -Scale<A>::none / 2)};
+}
+
+// Whether a product or a sum has come to the largest number that can be held: it may be larger.
+template <class A>
+NATIVEOPS_INLINE bool is_beyond(Scaled<A> a) {
+  return a.k >= -Scale<A>::none / 2;
 }
 
 // Whether e^-cost is a number that can be held: not NaN, and not infinitely large.
@@ -96,7 +102,7 @@ NATIVEOPS_INLINE Scaled<A> scaled_sum(int64_t low, int64_t high, F term) {
     const Scaled<A> a = term(i);
     sum += a.m * power_of<A>(max2(a.k, Scale<A>::none) - top);
   }
-  return normalised<A>({sum, top});
+  return normalised<A>({top == Scale<A>::none ? A(0) : sum, top});
 }
 
 constexpr int kTermsAtOnce = 16;
@@ -149,7 +155,7 @@ KERNEL inline __attribute__((always_inline)) Scaled<A> scaled_sum_of_many(Warp w
   const K top = warp.max(0, warp.size(), [=](int64_t) -> K { return own.k; });
   const A all =
       warp.sum(0, warp.size(), [=](int64_t) -> A { return own.m * power_of<A>(own.k - top); });
-  return normalised<A>({all, top});
+  return normalised<A>({top == Scale<A>::none ? A(0) : all, top});
 }
 
 }  // namespace nativeops

@@ -75,7 +75,7 @@ struct SegmentalGrad {
     const Scaled<A> sum =
         scaled_sum_of_many<A>(warp, walk.room, [=](int64_t i) { return Scaled<A>{m[i], k[i]}; });
     warp.each(0, walk.room, [=](int64_t i) {
-      m[i] *= first.m * power_of<A>(min2<Exponent<A>>(first.k + k[i], 0));
+      m[i] *= first.m * power_of<A>(min2<Exponent<A>>(first.k + k[i], 1));
       all[i] += m[i];
     });
     return sum;
@@ -138,7 +138,7 @@ struct SegmentalGrad {
       const int64_t now = walk.place(t), row = t * g.width + g.base;
       team.each(0, g.states(), [=](int64_t s) { history.set(row + s, walk.since(s, now)[0]); });
     });
-    const bool sick = walk.sick(team, frames), any = !sick && all.m > 0;
+    const bool sick = walk.sick(team, frames) || is_beyond(all), any = !sick && all.m > 0;
     clear(team, walk, sick ? not_a_number<A>() : A(0));
     for (int64_t t = any ? frames : 0; t < walk.scores.size(1); ++t) {
       fill(team, t, b, sick ? frames - t : 0, not_a_number<A>());

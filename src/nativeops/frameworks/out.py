@@ -21,9 +21,16 @@ def check_out(
 
 
 def check_apart(op: Op[Any], word: str, shape: Sequence[int], strides: Sequence[int]) -> None:
-    """No two elements of the array share memory."""
-    repeats = any(step == 0 and size > 1 for size, step in zip(shape, strides, strict=True))
-    if repeats and 0 not in shape:
+    """No two elements of the array share memory: a step along an axis is beyond all shorter ones.
+
+    Strides like those of no slice or transposed array may be refused though nothing is shared.
+    """
+    reach = 0  # of the axes with shorter steps
+    shares = False
+    for step, size in sorted((abs(step), size) for size, step in zip(shape, strides, strict=True)):
+        shares |= size > 1 and step <= reach
+        reach += (size - 1) * step
+    if shares and 0 not in shape:
         raise ArgumentError(message(op.name, f"`{word}` has elements that share memory."))
 
 

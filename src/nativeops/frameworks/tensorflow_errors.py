@@ -2,6 +2,7 @@
 """What TensorFlow refuses, in the op's own words."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import tensorflow as tf
@@ -133,5 +134,6 @@ def _numbers(spec: ArraySpec, shape: Sequence[int | None], known: Mapping[str, i
             continue
         if shape[place] is None or not axis.names() <= known.keys():
             guess = {name: known.get(name, 1) for name in axis.names()}
-            numbers[place] = Unknown(axis.evaluate(guess))
+            with suppress(ZeroDivisionError):  # which is told of when all sizes are known
+                numbers[place] = Unknown(axis.evaluate(guess))
     return tuple(numbers)

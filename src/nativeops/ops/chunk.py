@@ -5,11 +5,11 @@ from typing import Annotated, Any, Generic, NamedTuple, cast
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Bool, Float, Int, op
+from nativeops.declare import Array, AtLeast, AtMost, Bool, Float, Int, op
 from nativeops.errors import ArgumentError, ShapeError, message
 
-Count = Annotated[int, AtLeast(0)]
-Positive = Annotated[int, AtLeast(1)]
+Count = Annotated[int, AtLeast(0), AtMost(2**31 - 1)]
+Positive = Annotated[int, AtLeast(1), AtMost(2**31 - 1)]
 
 # The columns that `b` sequences of `t` frames are cut into; also of those of `n_batch`, `n_time`.
 CUT = "b*(max(t-chunk_size+chunk_step-1,0)//chunk_step+1)"

@@ -123,7 +123,8 @@ void fold_chunks(Device& dev, const Cut& cut, In<T, 3> chunks, Out<T, 3> x, Take
   const int64_t parts = (batch + some - 1) / some;
   const int64_t ahead = 2 * cut.step;
   const bool near = !is_long(chunks);
-  const bool past = is_long(x) && fills_lines(&x(0, 0, 0), width);
+  const int64_t in_line = kLine / static_cast<int64_t>(sizeof(T));
+  const bool past = is_long(x) && fills_lines(&x(0, 0, 0), width) && x.stride(0) % in_line == 0;
   dev.parallel(starts * parts, [&](int64_t task) {
     const int64_t u0 = task / parts, b0 = task % parts * some, b1 = std::min(batch, b0 + some);
     const int64_t streams = (cut.size - u0 + cut.step - 1) / cut.step;

@@ -203,7 +203,9 @@ def test_length_beyond_the_frames_is_refused_in_every_framework(framework: str) 
 def test_columns_that_do_not_fit_are_refused_with_both_numbers() -> None:
     with pytest.raises(ShapeError, match=r"must be 6 but is 5 in `chunks`"):
         unchunk(np.zeros((4, 5, 1)), n_time=8, n_batch=2, chunk_step=2)
-    with pytest.raises(RangeError, match="`chunk_step` must be at least 1, but is 0"):
+    with pytest.raises(
+        RangeError, match="`chunk_step` must be at least 1 and at most 2147483647, but is 0"
+    ):
         chunk(np.zeros((4, 5, 1)), chunk_size=2, chunk_step=0)
 
 
@@ -240,3 +242,34 @@ def test_view_of_arrays_without_steps_is_refused() -> None:
     jax = pytest.importorskip("jax")
     with pytest.raises(ArgumentError, match="call `chunk`, which copies"):
         chunk_view(jax.numpy.zeros((5, 1, 1)), chunk_size=5, chunk_step=4)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("apart", [0, 1, 8, 16])
+def test_results_may_be_written_into_a_wider_array(apart: int, level: str) -> None:
+    """Of more than the caches hold, where lines are written past them if rows begin with one."""
+    time, batch, d = 2000, 4, 320
+    chunks = RANDOM.standard_normal((100, batch * 39, d)).astype("float32")
+    memory = np.empty(time * (batch * d + apart) + 16, "float32")
+    start = -memory.ctypes.data % 64 // 4
+    rows = memory[start : start + time * (batch * d + apart)].reshape(time, -1)
+    out = rows[:, : batch * d].reshape(time, batch, d, copy=False)
+    given = {"n_time": time, "n_batch": batch, "chunk_step": 50}
+    with selected(level):
+        expected = unchunk(chunks, **given).x
+        unchunk(chunks, **given, out=(out, None, None))
+        np.testing.assert_array_equal(out, expected)
+        sizes = {"chunk_size": 100, "chunk_step": 50}
+        expected = chunk_grad(expected, chunks, **sizes)
+        chunk_grad(np.ascontiguousarray(expected), chunks, **sizes, out=out)
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_steps_beyond_32_bits_are_refused() -> None:
+    x = np.zeros((3, 2, 1))
+    for name, sizes in (("chunk_step", (5, 2**31)), ("chunk_size", (2**31, 5))):
+        with pytest.raises(RangeError, match=rf"chunk: `{name}` must be at least"):
+            chunk(x, chunk_size=sizes[0], chunk_step=sizes[1])
+    last = chunk(x, chunk_size=5, chunk_step=2**31 - 1).chunks
+    assert last.shape == (5, 2, 1)
+    assert not last.any()

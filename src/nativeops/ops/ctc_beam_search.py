@@ -23,7 +23,7 @@ def ctc_prefixes(
     logits: Float[Array, "t b c"],
     lengths: Int32[Array, "b"] | None = None,
     *,
-    beam_width: Annotated[int, AtLeast(1)] = 16,
+    beam_width: Annotated[int, AtLeast(1), AtMost(2**31 - 1)] = 16,
     n_best: Annotated[int, AtLeast(1)] = 1,
     blank: Annotated[int, AtLeast(-1)] = 0,
     normalized: bool = False,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float32, Int, Int32, op
+from nativeops.declare import Array, AtLeast, AtMost, Float32, Int, Int32, op
 
 
 class CtcFsa(NamedTuple, Generic[Array]):
@@ -21,7 +21,7 @@ def ctc_fsa(
     targets: Int[Array, "b s"],
     target_lengths: Int[Array, "b"] | None = None,
     *,
-    blank: Annotated[int, AtLeast(0)] = 0,
+    blank: Annotated[int, AtLeast(0), AtMost(2**31 - 1)] = 0,
     label_loop: bool = True,
 ) -> CtcFsa[Array]:
     """Automata whose paths are the CTC alignments of each sequence of targets.
@@ -109,7 +109,7 @@ def ctc_fsa_packed(
     targets: Int[Array, "n"],
     target_lengths: Int[Array, "b"],
     *,
-    blank: Annotated[int, AtLeast(0)] = 0,
+    blank: Annotated[int, AtLeast(0), AtMost(2**31 - 1)] = 0,
     label_loop: bool = True,
 ) -> CtcFsaPacked[Array]:
     """The automata of `ctc_fsa` for targets that lie one after another.

@@ -7,6 +7,8 @@
 namespace nativeops {
 namespace edits {
 
+constexpr int32_t kFar = 1 << 30;  // more than any distance
+
 // Two sets of sequences as an op gets them.
 template <class I>
 struct Sets {
@@ -16,8 +18,19 @@ struct Sets {
   HOST_DEVICE int64_t n(int64_t item) const { return length_of(a_len, item, a.size(1)); }
   HOST_DEVICE int64_t m(int64_t item) const { return length_of(b_len, item, b.size(1)); }
   void check() const {
-    check_range("a_len", a_len, 0, a.size(1), "the size of `a` along `ta`");
-    check_range("b_len", b_len, 0, b.size(1), "the size of `b` along `tb`");
+    check_length("a", a, "a_len", a_len, "the size of `a` along `ta`");
+    check_length("b", b, "b_len", b_len, "the size of `b` along `tb`");
+  }
+
+ private:
+  static void check_length(const char* name, const In<I, 2>& labels, const char* length_name,
+                           const In<int32_t, 1>& length, const char* bound) {
+    const int64_t most = kFar - 1, size = labels.size(1);
+    if (length) return check_range(length_name, length, 0, min2(size, most), bound);
+    if (size <= most || labels.size(0) == 0) return;
+    throw std::runtime_error("`" + std::string(name) + "` has " + std::to_string(size) +
+                             " labels along `t" + name + "`, but must have at most " +
+                             std::to_string(most) + ": distances are numbers of 32 bits.");
   }
 };
 
@@ -35,8 +48,6 @@ template <class I>
 HOST_DEVICE Pair<I> swapped(const Pair<I>& pair) {
   return {pair.b, pair.a, pair.m, pair.n};
 }
-
-constexpr int32_t kFar = 1 << 30;  // more than any distance
 
 // The cells i of the anti-diagonal s that lie in the table, and not further than `band` from the
 // main diagonal. No way of `band` edits leaves that (Ukkonen 1985).

@@ -278,3 +278,15 @@ print(peak() - before)
 def test_memory_is_linear_in_the_length() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 500 * 60_000, "bytes, of a table of 180 million entries"
+
+
+@pytest.mark.parametrize("level", levels())
+def test_longer_sequences_than_distances_can_tell_are_refused(level: str) -> None:
+    long, empty = np.broadcast_to(np.int32(0), (1, 2**31 + 5)), np.zeros((1, 0), np.int32)
+    with selected(level):
+        for given in ((long, empty), (empty, long)):
+            with pytest.raises(NativeOpsError, match=r"2147483653 labels .* at most 1073741823"):
+                edit_distance(*given)
+        assert edit_distance(long, empty, a_len=np.array([7], "int32")).tolist() == [7]
+        with pytest.raises(NativeOpsError, match=r"`a_len\[0\]` is 1073741824"):
+            edit_distance(long, empty, a_len=np.array([2**30], "int32"))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The best path of automata. Declared in fast_viterbi.py.
 #pragma once
+#include <limits>
+
 #include "nativeops/devices/best_path.h"
 
 namespace nativeops {
@@ -28,8 +30,13 @@ void fast_viterbi(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T, 1
                   In<int32_t, 2> end_states, In<T, 1> end_weights, Out<int32_t, 2> alignment,
                   Out<T, 1> scores, int64_t mask_idx) {
   const int64_t steps = am_scores.size(0);
-  const Automata<T> automata{edges,      weights,     start_end_states,
-                             end_states, end_weights, am_scores.size(2)};
+  const Automata<T> automata{edges,
+                             weights,
+                             start_end_states,
+                             end_states,
+                             end_weights,
+                             am_scores.size(2),
+                             std::numeric_limits<Accum<T>>::lowest()};
   check_range("lengths", lengths, 0, steps, "the steps of `am_scores`");
   check_automata(automata, "am_scores");
   if (scores.size(0) == 0) return;

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Viterbi over a batch of automata: the best path of each."""
 
-from typing import Any, Generic, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int32, op
+from nativeops.declare import Array, AtLeast, AtMost, Float, Int32, op
 from nativeops.ops import _paths
 
 
@@ -26,7 +26,7 @@ def fast_viterbi(
     end_states: Int32[Array, "2 m"] | None = None,
     end_weights: Float[Array, "m"] | None = None,
     *,
-    mask_idx: int = -1,
+    mask_idx: Annotated[int, AtLeast(-(2**31)), AtMost(2**31 - 1)] = -1,
 ) -> FastViterbi[Array]:
     """The best path of each sequence through its automaton.
 

@@ -279,3 +279,27 @@ def test_class_that_has_no_score_is_refused() -> None:
     )
     with pytest.raises(RangeError, match=text):
         fast_viterbi(np.zeros((5, 1, 4), "float32"), edges, weights, ends)
+
+
+@each_level
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e30), ("float64", 1e300)])
+def test_finite_scores_and_weights_may_have_any_size(dtype: str, size: float, level: str) -> None:
+    scores = np.array([3e6, -3e9, size, -size], dtype).reshape(4, 1, 1)
+    edges = np.array([[0, 0, 1], [0, 1, 1], [0, 0, 0], [0, 0, 0]], "int32")
+    ends = np.array([[0], [1]], "int32")
+    for weight in (-1e7, -size, size):
+        weights = np.array([0, weight, 0], dtype)
+        with selected(level):
+            found = fast_viterbi(scores, edges, weights, ends)
+        np.testing.assert_allclose(found.scores, np.float64(scores.sum(dtype="float64") - weight))
+        assert not found.alignment.any()
+    for wrong in (np.nan, np.inf):
+        scores[1] = wrong
+        with selected(level):
+            assert np.isnan(fast_viterbi(scores, edges, np.zeros(3, dtype), ends).scores).all()
+
+
+def test_what_alignments_say_beyond_the_end_fits_in_32_bits() -> None:
+    given = np.zeros((2, 1, 1)), np.zeros((4, 0), "int32"), np.zeros(0), np.zeros((2, 1), "int32")
+    with pytest.raises(RangeError, match=r"fast_viterbi: `mask_idx` must be"):
+        fast_viterbi(*given, mask_idx=2**31)

@@ -61,8 +61,12 @@ def fsa_loss(
 
 
 def _costs(logits: Any, normalized: bool) -> Any:
-    """-log p"""
-    return -logits if normalized else np.logaddexp.reduce(logits, -1, keepdims=True) - logits
+    """-log p; where all logits are -∞, so is what they are divided by: no class is possible."""
+    if normalized:
+        return -logits
+    norm = np.logaddexp.reduce(logits, -1, keepdims=True)
+    none = np.isneginf(norm)
+    return np.where(none, np.inf, np.where(none, 0, norm) - logits)
 
 
 class FsaLossGrad(NamedTuple, Generic[Array]):

@@ -240,3 +240,30 @@ def test_posteriors_of_baum_welch_are_the_gradient() -> None:
     grad = torch.autograd.grad(fsa_loss(logits, *fsa).sum(), logits)[0]
     expected = (-costs).exp() - (-found.fwdbwd).exp()
     torch.testing.assert_close(grad[:, finite], expected[:, finite], rtol=0, atol=1e-12)
+
+
+@each_level
+@pytest.mark.parametrize("batch", [1, 3])
+def test_totals_beyond_all_numbers_are_told(batch: int, level: str) -> None:
+    """What 2^(2^28) is too small for is NaN, what 2^-(2^29) is too large for is no path."""
+    edges = np.zeros((4, batch), "int32")
+    edges[3] = np.arange(batch)
+    ends = np.zeros((2, batch), "int32")
+    for score, expected in ((1e4, np.nan), (-3e4, np.inf)):
+        logits = np.full((20000, batch, 1), score, "float32")
+        one = edges, np.zeros(batch, "float32"), ends
+        with selected(level):
+            loss = fsa_loss(logits, *one, normalized=True)
+            sums = fast_baum_welch(-logits, *one).obs_scores
+            grads = fsa_loss_grad(logits, *one, np.ones(batch, "float32"), normalized=True)
+        np.testing.assert_array_equal(loss, np.full(batch, expected))
+        np.testing.assert_array_equal(sums[0] if sums.ndim > 1 else sums, np.full(batch, expected))
+        value = np.nan if np.isnan(expected) else 0
+        np.testing.assert_array_equal(grads.d_logits, np.full(logits.shape, value))
+
+
+def test_where_no_class_is_possible_the_reference_has_no_path_either() -> None:
+    logits = np.full((1, 1, 2), -np.inf)
+    one = np.zeros((4, 1), "int32"), np.zeros(1), np.zeros((2, 1), "int32")
+    assert fsa_loss.reference(logits, *one).tolist() == [np.inf]
+    assert fsa_loss(logits, *one).tolist() == [np.inf]

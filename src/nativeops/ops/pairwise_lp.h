@@ -21,6 +21,12 @@ HOST_DEVICE bool can_scale(A largest) {
   return largest > 0 && is_finite(largest);
 }
 
+// (|e| / largest)^p
+template <class A>
+HOST_DEVICE A power_of_ratio(A e, A largest, A p) {
+  return power(abs(e) / (can_scale(largest) ? largest : A(1)), p);
+}
+
 // out[i,j] = max_k |x[i,k] - y[j,k]|
 struct LargestSize : Largest {
   template <class A>
@@ -28,8 +34,8 @@ struct LargestSize : Largest {
     return A(0);
   }
 };
-template <class T>
-void pairwise_largest(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
+template <class T, class R>
+void pairwise_largest(Device& dev, In<T, 3> x, In<T, 3> y, Out<R, 3> out) {
   using A = Accum<T>;
   contract(dev, out, x, transpose(y), [] KERNEL(A x, A y) { return abs(x - y); }, LargestSize{});
 }
@@ -72,6 +78,12 @@ void pairwise_l2(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   });
 }
 
+// Whether the power of a number of dtype A is that of its limit, the largest.
+template <class A>
+bool is_limit(double p) {
+  return p > static_cast<double>(std::numeric_limits<A>::max());
+}
+
 // out[i,j] = s (Σ_k (|x[i,k] - y[j,k]| / s)^p)^(1/p) with s = max_k |x[i,k] - y[j,k]|
 template <class P>
 struct RootOfPowers : Plus {
@@ -86,15 +98,23 @@ void pairwise_lp(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out, double p) {
   using A = Accum<T>;
   if (p == 1) return pairwise_l1<T>(dev, x, y, out);
   if (p == 2) return pairwise_l2<T>(dev, x, y, out);
-  pairwise_largest<T>(dev, x, y, out);
-  if (std::isinf(p)) return;
+  if (is_limit<A>(p)) return pairwise_largest(dev, x, y, out);
   RootOfPowers<A> root;
   root.p = static_cast<A>(p);
   const A exponent = root.p;
-  auto term = [=] KERNEL(A x, A y, A largest) {
-    return power(abs(x - y) / (can_scale(largest) ? largest : A(1)), exponent);
+  const auto fill = [&](Out<A, 3> largest) {
+    pairwise_largest(dev, x, y, largest);
+    auto term = [=] KERNEL(A x, A y, A largest) {
+      return power_of_ratio(x - y, largest, exponent);
+    };
+    contract(dev, out, x, transpose(y), /*at=*/In<A, 3>(largest), term, root);
   };
-  contract(dev, out, x, transpose(y), /*at=*/out, term, root);
+  if constexpr (std::is_same_v<A, T>) {
+    fill(out);
+  } else {  // the power would magnify the rounding of a narrow number
+    auto memory = dev.template workspace<A>(out.count());
+    fill(dense(memory.data(), out.size(0), out.size(1), out.size(2)));
+  }
 }
 
 // d_x[i,k] = Σ_j weight(d[i,j], x[i,k] - y[j,k]) and the same for y with the roles exchanged
@@ -128,24 +148,50 @@ void pairwise_largest_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> out, In
   });
 }
 
-// weight = d_out · sign(e) · (|e| / out)^(p-1), 0 where out is 0
+// weight = d_out · S^(1/p - 1) · sign(e) · (|e| / s)^(p-1), with s as the distance has it and
+// S = Σ_k (|e| / s)^p; 0 where s is 0. With the distance, (|e| / out)^(p-1), the power would
+// magnify its rounding.
+template <class P>
+struct ShareOfPowers : Plus {
+  P exponent;  // 1/p - 1
+  template <class A>
+  HOST_DEVICE A finish(A sum, Pair<A, A> at) const {
+    return can_scale(at.first) ? at.second * exp(exponent * log(sum)) : at.second;
+  }
+};
+template <class T>
+void pairwise_powers_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, Out<T, 3> d_x,
+                          Out<T, 3> d_y, double p) {
+  using A = Accum<T>;
+  const int64_t count = d_out.count(), b = d_out.size(0), n = d_out.size(1), m = d_out.size(2);
+  auto memory = dev.template workspace<A>(2 * count);
+  const Out<A, 3> largest = dense(memory.data(), b, n, m);
+  const Out<A, 3> share = dense(memory.data() + count, b, n, m);
+  pairwise_largest(dev, x, y, largest);
+  ShareOfPowers<A> fold;
+  fold.exponent = static_cast<A>(1 / p - 1);
+  const A power_of_sum = static_cast<A>(p), exponent = static_cast<A>(p - 1);
+  auto term = [=] KERNEL(A x, A y, Pair<A, A> at) {
+    return power_of_ratio(x - y, at.first, power_of_sum);
+  };
+  contract(dev, share, x, transpose(y), zip(In<A, 3>(largest), d_out), term, fold);
+  auto d = zip(In<A, 3>(share), In<A, 3>(largest));
+  pairwise_lp_back(dev, x, y, d, d_x, d_y, [=] KERNEL(Pair<A, A> d, A other, A self) {
+    const A e = self - other;
+    return d.second == 0 ? A(0) : d.first * (sign(e) * power(abs(e) / d.second, exponent));
+  });
+}
+
+// For p = 2, weight = d_out · e / out; 0 where out is 0.
 template <class T>
 void pairwise_lp_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> out, In<T, 3> d_out,
                       Out<T, 3> d_x, Out<T, 3> d_y, double p) {
   using A = Accum<T>;
   if (p == 1) return pairwise_l1_grad<T>(dev, x, y, d_out, d_x, d_y);
-  if (std::isinf(p)) return pairwise_largest_grad<T>(dev, x, y, out, d_out, d_x, d_y);
-  auto d = zip(d_out, out);
-  if (p == 2) {
-    pairwise_lp_back(dev, x, y, d, d_x, d_y, [] KERNEL(Pair<A, A> d, A other, A self) {
-      return d.second == 0 ? A(0) : d.first * ((self - other) / d.second);
-    });
-    return;
-  }
-  const A exponent = static_cast<A>(p - 1);
-  pairwise_lp_back(dev, x, y, d, d_x, d_y, [=] KERNEL(Pair<A, A> d, A other, A self) {
-    const A e = self - other;
-    return d.second == 0 ? A(0) : d.first * (sign(e) * power(abs(e) / d.second, exponent));
+  if (is_limit<A>(p)) return pairwise_largest_grad<T>(dev, x, y, out, d_out, d_x, d_y);
+  if (p != 2) return pairwise_powers_grad<T>(dev, x, y, d_out, d_x, d_y, p);
+  pairwise_lp_back(dev, x, y, zip(d_out, out), d_x, d_y, [] KERNEL(Pair<A, A> d, A other, A self) {
+    return d.second == 0 ? A(0) : d.first * ((self - other) / d.second);
   });
 }
 

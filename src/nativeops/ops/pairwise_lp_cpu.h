@@ -113,7 +113,7 @@ void pairwise_lp(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out, double p) {
     };
     return pairwise_fold(dev, formula, x, y, out);
   }
-  if (std::isinf(p)) {
+  if (is_limit<Accum<T>>(p)) {
     const auto formula = [](int64_t, int64_t, int64_t) { return LargestDifference<Accum<T>>(); };
     return pairwise_fold(dev, formula, x, y, out);
   }

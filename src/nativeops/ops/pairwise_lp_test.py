@@ -295,3 +295,24 @@ def test_torch_gradient_agrees_with_finite_differences(p: float) -> None:
 def test_power_below_one_is_refused(p: float) -> None:
     with pytest.raises(RangeError, match="`p` must be at least 1"):
         pairwise_lp(np.ones((2, 3)), np.ones((2, 3)), p=p)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("p", [100.0, 1e3, 1e5, 1e7, 1e39, 1e300])
+def test_large_powers_come_near_to_the_largest(p: float, dtype: str, level: str) -> None:
+    torch = pytest.importorskip("torch")
+    kind = getattr(torch, dtype)
+    x = torch.zeros((1, 3), dtype=kind, requires_grad=True)
+    for row, slope in (([3, 4, 1], [0, 1, 0]), ([0.37, 0, 0], [1, 0, 0]), ([-2, 1, 2], None)):
+        y = torch.tensor([row], dtype=kind)
+        with selected(level):
+            out = pairwise_lp(x, y, p=p)
+            [d_x] = torch.autograd.grad(out.sum(), x)
+        largest = y.abs().max().item()
+        expected = [0.5, 0, -0.5] if slope is None else [-each for each in slope]
+        n = expected.count(0.5) + 1
+        assert out.item() == pytest.approx(largest * n ** (1 / p), rel=2e-2)
+        bound = 3e-2 if dtype in ("bfloat16", "float16") else 1e-5
+        scale = n ** (1 / p)  # of both that attain it
+        np.testing.assert_allclose(d_x[0].float(), np.array(expected) * scale, atol=bound)

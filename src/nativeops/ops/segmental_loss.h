@@ -25,7 +25,7 @@ void segmental_loss(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<T, 1>
     const Segments<T> own = walk.of(begin, b);
     const int64_t frames = length_of(lengths, b, steps);
     const Scaled<A> sum = own.total(team, b, frames, [](int64_t) {});
-    const bool sick = own.sick(team, frames), none = !sick && sum.m == 0;
+    const bool sick = own.sick(team, frames) || is_beyond(sum), none = !sick && sum.m == 0;
     if (team.rank() > 0) return;
     const A cost = sick ? not_a_number<A>() : static_cast<A>(long_cost_of(sum));
     out(b) = T(none && zero_infinity ? A(0) : cost);

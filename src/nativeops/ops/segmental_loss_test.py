@@ -321,3 +321,39 @@ def test_what_is_out_of_range_is_refused(change: dict[str, Any], text: str) -> N
         segmental_loss(np.zeros((3, 6, 1, 2), "float32"), **given)
     dead = {**given, "weights": np.full(2, np.inf, "float32"), "lengths": None}
     assert np.isposinf(segmental_loss(np.zeros((3, 6, 1, 2), "float32"), **dead)).all()
+
+
+@each_level
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_only_path_has_all_of_the_gradient(dtype: str, level: str) -> None:
+    """Also where rounding puts the total on one side of a power of two and a product beyond it."""
+    random = np.random.default_rng(2)
+    frames, most = 4, 4000
+    scores = -random.exponential(1.0, (1, frames, most, 1))
+    scores[0, 0] = 0
+    scores[0, -1] -= scores.sum((0, 1)) % np.log(2)  # to a power of two
+    scores = scores.astype(dtype)
+    edges = np.zeros((4, most), "int32")
+    edges[3] = np.arange(most)
+    ends = np.zeros((2, most), "int32")
+    with selected(level):
+        grads = segmental_loss_grad(
+            scores, edges, np.zeros(most, dtype), ends, np.ones(most, dtype)
+        )
+    bound = 1e-4 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(grads.d_scores, -np.ones_like(scores), rtol=bound)
+    np.testing.assert_allclose(grads.d_weights, np.full(most, frames), rtol=bound)
+
+
+@each_level
+def test_totals_beyond_all_numbers_are_told(level: str) -> None:
+    """What 2^(2^28) is too small for is NaN, what 2^-(2^29) is too large for is no path."""
+    one = np.zeros((4, 1), "int32"), np.zeros(1, "float32"), np.zeros((2, 1), "int32")
+    for score, expected in ((1e4, np.nan), (-3e4, np.inf)):
+        scores = np.full((1, 20000, 1, 1), score, "float32")
+        with selected(level):
+            loss = segmental_loss(scores, *one)
+            grads = segmental_loss_grad(scores, *one, d_out=np.ones(1, "float32"))
+        np.testing.assert_array_equal(loss, expected)
+        value = np.nan if np.isnan(expected) else 0
+        np.testing.assert_array_equal(grads.d_scores, np.full(scores.shape, value))

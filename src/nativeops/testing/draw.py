@@ -17,6 +17,7 @@ Values = dict[str, Any]
 BASE = (5, 3, 4, 2, 6)  # different sizes, so that no two axes can be confused
 PALETTE = (0, 1, 2, 17, 33)  # nothing, one, and around the widths of vectors
 MANY = (67, 130, 65, 35)  # enough work for several threads, no multiple of a block
+LARGEST_INT32 = 2**31 - 1
 MOST = 1 << 21  # numbers of an array
 FLOATS = ("Float", "Float32", "Float64")
 
@@ -39,10 +40,13 @@ def lead_name(op: Op[Any]) -> str:
 
 
 def fits(op: Op[Any], sizes: Mapping[str, int], attributes: Mapping[str, Any]) -> bool:
-    """Whether no axis would have a negative size."""
+    """Whether every axis would have a size."""
     known = {**sizes, **numbers(attributes)}
     arrays = (*op.signature.inputs, *op.signature.outputs)
-    return all(axis.evaluate(known) >= 0 for spec in arrays for axis in spec.axes)
+    try:
+        return all(axis.evaluate(known) >= 0 for spec in arrays for axis in spec.axes)
+    except ZeroDivisionError:
+        return False
 
 
 def numbers(attributes: Mapping[str, Any]) -> dict[str, int]:
@@ -65,6 +69,8 @@ def large_sizes(op: Op[Any]) -> dict[str, int]:
 
 def _largest(op: Op[Any], sizes: Mapping[str, int]) -> int:
     """How many numbers the largest array has, leading axes apart."""
+    if not fits(op, sizes, defaults(op)):
+        return 0
     known = {**sizes, **numbers(defaults(op))}
     arrays = (*op.signature.inputs, *op.signature.outputs)
     return max(math.prod([int(axis.evaluate(known)) for axis in s.axes]) for s in arrays)
@@ -115,11 +121,12 @@ def attribute_values(spec: AttributeSpec) -> list[Any]:
         values = [False, True]
     elif spec.type is int:
         least = 1 if math.isinf(spec.low) else int(spec.low)
-        values = [least, least + 1, least + 2]
-        values += [] if math.isinf(spec.high) else [int(spec.high)]
+        values = [least, least + 1, least + 2, *([0, -1] if math.isinf(spec.low) else [])]
+        values += [int(spec.high)] if spec.high < LARGEST_INT32 else []  # else that is the bound
     else:
         low = 0.5 if math.isinf(spec.low) else spec.low
-        values = [low, low + 0.5, low + 2.0, *([] if math.isinf(spec.high) else [spec.high])]
+        values = [low, low + 0.5, low + 2.0, *([0.0, -0.75] if math.isinf(spec.low) else [])]
+        values += [] if math.isinf(spec.high) else [spec.high]
     values = [spec.type(v) for v in values if spec.choices or spec.low <= v <= spec.high]
     # A required number may be a size, of which the smallest shows least.
     first = values[2:3] if spec.required and spec.type is int else [spec.default][spec.required :]

@@ -29,6 +29,7 @@ from nativeops.call import Op
 from nativeops.signature import ArraySpec
 
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+LARGEST = {"float32": 2.0**128 - 2.0**104, "float16": 65504.0, "bfloat16": 2.0**128 - 2.0**120}
 # The numbers next to 0 are this far apart, halved.
 SMALLEST = {"float64": 0.0, "float32": 2.0**-150, "float16": 2.0**-25, "bfloat16": 2.0**-134}
 
@@ -79,6 +80,9 @@ def assert_close(found: Any, reference: Any, allowed: Any, what: str) -> None:
     exact = np.asarray(found, np.float64), np.asarray(reference, np.float64)
     with np.errstate(invalid="ignore"):
         near = np.abs(exact[0] - exact[1]) <= allowed
+        # What the dtype cannot hold is infinite.
+        beyond = np.abs(exact[1]) + allowed > LARGEST.get(found.dtype.name, np.inf)
+        near |= beyond & (exact[0] == np.copysign(np.inf, exact[1]))
     bad = ~(near | (exact[0] == exact[1]) | (np.isnan(exact[0]) & np.isnan(exact[1])))
     if bad.any():
         place = tuple(int(i) for i in np.argwhere(bad)[0])

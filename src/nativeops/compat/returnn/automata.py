@@ -260,7 +260,9 @@ def _best_path_loss(
     frames, lengths = (n.to(targets) for n in (logits_seq_lens, targets_seq_lens))
     if logits_normalize:  # of zeros beyond the end: there may be anything
         beyond = torch.arange(scores.shape[0], device=scores.device)[:, None] >= frames
-        scores = scores.masked_fill(beyond[..., None], 0).log_softmax(-1)
+        scores = scores.masked_fill(beyond[..., None], 0)
+        nothing = (scores == -float("inf")).all(-1, keepdim=True)  # is possible there
+        scores = scores.masked_fill(nothing, 0).log_softmax(-1).masked_fill(nothing, -float("inf"))
     found = ops.forced_align.forced_align(
         scores.detach(), targets, frames, lengths, blank=blank, label_loop=label_loop
     )

@@ -325,3 +325,16 @@ def test_it_is_what_the_original_does(monkeypatch: pytest.MonkeyPatch, tmp_path)
         found, found_score = returnn.fast_viterbi(**best, **fsa)
         assert torch.equal(found, path)
         torch.testing.assert_close(found_score, score, rtol=1e-5, atol=1e-5)
+
+
+def test_best_path_through_an_impossible_frame_is_none() -> None:
+    given = arguments()
+    given["logits"][1, 3] = -INF
+    given["logits"].requires_grad_()
+    loss = returnn.ctc_loss(**given, max_approx=True)
+    loss.sum().backward()
+    assert loss[1] == INF
+    assert loss[[0, 2, 3]].isfinite().all()
+    gradient = given["logits"].grad
+    assert not gradient[1].any()
+    assert gradient.isfinite().all()

@@ -35,19 +35,27 @@ __all__ = [
 
 
 def _int32(x: "Tensor") -> "Tensor":
-    return x.to(torch.int32)
+    """What 32 bits cannot hold stays too large, or too small, so that it is refused."""
+    info = torch.iinfo(torch.int32)
+    return (x.clamp(info.min, info.max) if x.dtype == torch.int64 else x).to(torch.int32)
+
+
+def _labels(*given: "Tensor") -> "tuple[Tensor, ...]":
+    """Labels in a dtype that holds all of them."""
+    wide = torch.int32 if all(x.dtype == torch.int32 for x in given) else torch.int64
+    return tuple(x.to(wide) for x in given)
 
 
 def edit_distance(a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor") -> "Tensor":
     """Levenshtein distances ``[B]`` of ``a`` ``[B, Ta]`` and ``b`` ``[B, Tb]``."""
-    return _edit_distance(a, b.to(a.dtype), _int32(a_len), _int32(b_len))
+    return _edit_distance(*_labels(a, b), _int32(a_len), _int32(b_len))
 
 
 def optimal_completion_edit_distance(
     a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor"
 ) -> "Tensor":
     """The distances ``[B]`` of the best continuations of the prefixes ``a`` to ``b``."""
-    return _optimal_completion_edit_distance(a, b.to(a.dtype), _int32(a_len), _int32(b_len))
+    return _optimal_completion_edit_distance(*_labels(a, b), _int32(a_len), _int32(b_len))
 
 
 def optimal_completion_edit_distance_per_successor(
@@ -57,14 +65,15 @@ def optimal_completion_edit_distance_per_successor(
     if isinstance(successors, int):
         successors = torch.arange(successors, device=a.device)
     lengths = _int32(a_len), _int32(b_len)
-    return _per_successor(a, b.to(a.dtype), successors.to(a.dtype), *lengths)
+    return _per_successor(*_labels(a, b, successors), *lengths)
 
 
 def next_edit_distance_row(
     last_row: "Tensor", a: "Tensor", a_n: "Tensor", a_ended: "Tensor", b: "Tensor", b_len: "Tensor"
 ) -> "Tensor":
     """The next row ``[B, Tb + 1]`` of the table, when each ``a`` grows by a label ``[B]``."""
-    given = _int32(a_n), _int32(a_ended), b.to(a.dtype), _int32(b_len)
+    a, b = _labels(a, b)
+    given = _int32(a_n), _int32(a_ended), b, _int32(b_len)
     return _next_edit_distance_row(_int32(last_row), a, *given)
 
 
@@ -79,7 +88,8 @@ def next_edit_distance_reduce(
     a_blank_idx: int | None = None,
 ) -> "Tensor":
     """The distances ``[B, N]`` with each candidate ``a`` ``[B or 1, N]`` for the next label."""
-    given = _int32(a_n), _int32(a_ended), b.to(a.dtype), _int32(b_len)
+    a, b = _labels(a, b)
+    given = _int32(a_n), _int32(a_ended), b, _int32(b_len)
     return _next_edit_distance_reduce(
         _int32(last_row),
         a,
@@ -118,5 +128,5 @@ def optimal_completion_edit_distance_per_successor_via_next_edit_distance(
     row = edit_distance_via_next_edit_distance_row(a, a_len, b, b_len, full_row_output=True)
     still = torch.zeros_like(_int32(a_len))
     return next_edit_distance_reduce(
-        row, successors[None].to(a.dtype), a_len, still, b, b_len, optimal_completion=True
+        row, successors[None], a_len, still, b, b_len, optimal_completion=True
     )

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from nativeops import edit_distance as own_edit_distance  # noqa: E402
 from nativeops.compat import returnn  # noqa: E402
+from nativeops.errors import RangeError  # noqa: E402
 
 
 @pytest.fixture
@@ -60,3 +61,16 @@ def test_blank_candidates_leave_the_row(batch) -> None:
     without = returnn.next_edit_distance_reduce(rows, candidates, a_len, going, b, b_len)
     row = returnn.next_edit_distance_row(rows, a[:, 0] * 0 + 3, a_len, going, b, b_len)
     assert torch.equal(without[:, 3], row[:, -1])
+
+
+def test_labels_and_lengths_beyond_32_bits_do_not_wrap() -> None:
+    one = torch.tensor([[5, 6]], dtype=torch.int32)
+    other, two = torch.tensor([[5 + 2**32, 6]]), torch.tensor([2])
+    assert returnn.edit_distance(one, two, other, two).tolist() == [1]
+    assert returnn.edit_distance(other, two, one, two).tolist() == [1]
+    found = returnn.optimal_completion_edit_distance_per_successor(
+        one, two, one, two, torch.tensor([5, 5 + 2**32])
+    )
+    assert found.tolist() == [[1, 1]]
+    with pytest.raises(RangeError, match="a_len"):
+        returnn.edit_distance(one, two + 2**32, one, two)

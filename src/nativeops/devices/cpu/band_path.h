@@ -129,7 +129,7 @@ class BandPath : BandSizes {
       // Into the second cache: the first would have too few requests under way at a time.
       __builtin_prefetch(&search_.scores(later, search_.b, classes[i]), 0, 2);
       to[i] = search_.scores(t, search_.b, classes[i]);
-      sick |= !is_cost(-to[i]);
+      sick |= !(to[i] < highest<A>());
     }
     if (sick) sick_ = true;
   }

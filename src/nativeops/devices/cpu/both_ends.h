@@ -80,7 +80,7 @@ struct BothEnds {
       const P& passes = walker.of(b);
       if (task % 2 == 1) return leave_marks(passes, team, b, behind);
       const Scaled<A> sum = passes.total(passes, team, b);
-      found[b] = f.found(team, b, passes, sum, passes.sick(team));
+      found[b] = f.found(team, b, passes, sum, passes.sick(team) || is_beyond(sum));
     });
     share(dev, batch * parts, work, make, [&](auto& walker, int64_t task) {
       const int64_t b = task / parts, p = task % parts;
@@ -120,7 +120,7 @@ struct BothEnds {
       const Row<A> before = row(0, g.base), behind = row(1, g.base);
       const Scaled<A> sum =
           team_sum<A>(team, g.states(), [=](int64_t s) { return before[s] * behind[s]; });
-      found(team, b, sum, sick[2 * b] || sick[2 * b + 1]);
+      found(team, b, sum, sick[2 * b] || sick[2 * b + 1] || is_beyond(sum));
     };
     const auto make = [&] { return Walker<T, P>(dev, index, costs, {}, 0); };
     const int64_t work = costs.places.steps * index.width;

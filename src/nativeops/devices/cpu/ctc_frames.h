@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What CTC reads of its logits on the CPU, and the walks over it from both ends.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -45,7 +46,8 @@ class CtcFrames {
   // Whether plain doubles can hold what frames first .. end - 1 do: see Plain.
   bool are_plain(int64_t first, int64_t end, int64_t b) const {
     const A all = reach(first, end, b);  // nearly always enough
-    if (static_cast<double>(all) <= Plain::kReach / static_cast<double>(end - first)) return true;
+    const double each = std::min(Plain::kFrame, Plain::kReach / static_cast<double>(end - first));
+    if (static_cast<double>(all) <= each) return true;
     double sum = 0;
     for (int64_t t = first; t < end; ++t) sum += static_cast<double>(reach(t, t + 1, b));
     return static_cast<double>(all) <= Plain::kFrame && sum <= Plain::kReach;

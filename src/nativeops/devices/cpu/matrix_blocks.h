@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "nativeops/devices/cpu/numbers.h"
 #include "nativeops/devices/cpu/vectors.h"
 #include "nativeops/devices/cpu/work.h"
 #include "nativeops/devices/matrix.h"
@@ -17,21 +18,9 @@
 
 namespace nativeops::matrix_product {
 
-#if NATIVEOPS_LEVEL > 0
-using tuned::Numbers;
-#else
-struct Numbers {  // as in panels.h
-  static constexpr int kPerWord = 1;
-  static int64_t words(int64_t numbers) { return numbers; }
-  struct Thread {};
-  template <class V>
-  static V fma(V a, V b, V c) {
-    return simd::fma(a, b, c);
-  }
-};
-#endif
 using simd::kLanes;
 using tuned::ceil_div;
+using tuned::Numbers;
 using tuned::parallel_if_large;
 using tuned::round_up;
 using tuned::worth_sharing;

@@ -8,13 +8,11 @@
 #include <type_traits>
 #include <utility>
 
+#include "nativeops/devices/cpu/numbers.h"
 #include "nativeops/devices/cpu/pack.h"
 #include "nativeops/devices/cpu/simd.h"
 
 namespace nativeops::tuned {
-
-constexpr int kWidest = 4;  // vectors in a panel
-constexpr int kTallest = NATIVEOPS_LEVEL >= 2 ? 14 : 6;
 
 // Two bf16 as the word that they make.
 inline float word_of(bf16 first, bf16 second) {
@@ -22,33 +20,7 @@ inline float word_of(bf16 first, bf16 second) {
                                                                  << 16);
 }
 
-// How many rows a block of so many vectors has: its sums, one load of each vector of the panel and
-// one of a row's number must fit in the registers.
-template <int kVectors>
-constexpr int kBlockRows = NATIVEOPS_LEVEL >= 2 ? (kVectors == 4   ? 6
-                                                   : kVectors == 3 ? 8
-                                                   : kVectors == 2 ? 12
-                                                                   : 14)
-                                                : (kVectors == 4   ? 2
-                                                   : kVectors == 3 ? 3
-                                                   : kVectors == 2 ? 5
-                                                                   : 6);
-
-// What a product is made of: numbers, or words that hold two bf16 (only where simd::has_pairs()),
-// or tiles of such words (tile_products.h). A row of numbers is a row of words.
-struct Numbers {
-  static constexpr bool kAreTiles = false;
-  static constexpr int kPerWord = 1, kWide = kWidest;  // vectors in a panel, at most
-  template <int kVectors>
-  static constexpr int kRows = kBlockRows<kVectors>;
-  static int64_t words(int64_t numbers) { return numbers; }
-  static int64_t room(int64_t words) { return words; }
-  struct Thread {};  // what a thread must have as long as it multiplies
-  template <class V>
-  static V fma(V a, V b, V c) {
-    return simd::fma(a, b, c);
-  }
-};
+// Words that hold two bf16, only where simd::has_pairs().
 #if NATIVEOPS_LEVEL >= 2
 struct Pairs : Numbers {
   static constexpr int kPerWord = 2;

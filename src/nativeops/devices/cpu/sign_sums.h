@@ -321,6 +321,18 @@ inline bool probe_ranks(Device& dev, In<float, 3> x, In<float, 3> y) {
   return sorter.sort(column, 2 * kProbe) && find_ties(sorter.sorted, kProbe, kProbe, ties) >= 0;
 }
 
+// Whether a sum may have lost digits to a weight that was in it for a while.
+inline bool hides(float weight, float sum) { return !(std::abs(sum) >= std::abs(weight) / 16); }
+
+// Σ_j g[j]·sign(number - others[j])
+inline float sign_sum(float number, In<float, 1> others, In<float, 1> g) {
+  double sum = 0;
+  for (int64_t j = 0; j < g.size(0); ++j) {
+    sum += static_cast<double>(g(j) * sign(number - others(j)));
+  }
+  return static_cast<float>(sum);
+}
+
 // d_x[i,k] = Σ_j g[i,j]·sign(x[i,k] - y[j,k]), and d_y[j,k] the negative sum over i, of a slice of
 // the columns. False if they cannot be ranked.
 template <bool kX, bool kY>
@@ -357,12 +369,25 @@ bool sign_sums(Device& dev, const SignPlan& plan, In<float, 2> x, In<float, 2> y
                         }
                       });
   }
-  for (int64_t k = 0; k < columns; ++k) {  // equal numbers went as if y's were larger
+  const auto each_tie = [&](int64_t k, auto&& body) {
     for (int32_t t = 0; t < n_ties[k]; ++t) {
       const Tie tie = ties[k * SignBlock::kMostTies + t];
-      if (kX) d_x(tie.x, k) += g(tie.x, tie.y);
-      if (kY) d_y(tie.y, k) -= g(tie.x, tie.y);
+      body(tie, g(tie.x, tie.y));
     }
+  };
+  for (int64_t k = 0; k < columns; ++k) {
+    each_tie(k, [&](Tie tie, float weight) {  // equal numbers went as if y's were larger
+      if (kX) d_x(tie.x, k) += weight;
+      if (kY) d_y(tie.y, k) -= weight;
+    });
+    each_tie(k, [&](Tie tie, float weight) {
+      if (kX && hides(weight, d_x(tie.x, k))) {
+        d_x(tie.x, k) = sign_sum(x(tie.x, k), at(transpose(y), k), at(g, tie.x));
+      }
+      if (kY && hides(weight, d_y(tie.y, k))) {
+        d_y(tie.y, k) = sign_sum(y(tie.y, k), at(transpose(x), k), at(transpose(g), tie.y));
+      }
+    });
   }
   return true;
 }
