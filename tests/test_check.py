@@ -43,6 +43,8 @@ PLANTED = [
     ("dependent_axis", "values", "`n` is declared `independent`, but is not"),
     ("overwrites_what_it_reads", "values", NO_REUSE),
     ("reads_what_it_overwrote", "races", NO_REUSE),
+    ("negative_shift", "values", "wrong values for some attributes"),
+    ("negative_slope", "values", "wrong values for some attributes"),
     ("overflowing_size", "large", "integer overflow at sizes over 2^31"),
     ("overflowing_index", "large", "integer overflow at sizes over 2^31"),
     ("overflowing_product", "large", "integer overflow at sizes over 2^31"),
@@ -202,6 +204,18 @@ def test_what_begins_far_below_the_limit_is_no_overflow(cache: Path, tmp_path: P
     options = ("--only", "large", "--op", "sum_in_single_precision")
     (found,) = findings(verdict(cache, tmp_path, FILE, *options))
     assert "with `n` of 16777216. It is right with 2097152." in found["text"]
+
+
+def test_right_kernels_have_no_bug(cache: Path, tmp_path: Path) -> None:
+    options = ("--framework", "numpy", "--only", "values", "--only", "memory")
+    said = verdict(cache, tmp_path, FOLDER / "right.py", *options)
+    assert (said["code"], findings(said)) == (0, []), said["text"]
+
+
+@pytest.mark.slow
+def test_right_kernels_have_no_bug_at_large_sizes(cache: Path, tmp_path: Path) -> None:
+    said = verdict(cache, tmp_path, FOLDER / "right.py", "--only", "large")
+    assert (said["code"], findings(said)) == (0, []), said["text"]
 
 
 @pytest.mark.slow

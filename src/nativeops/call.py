@@ -103,7 +103,8 @@ class Op(Generic[F]):
                 text = f"`d_{spec.name}` is an attribute, and in the gradient what arrives at "
                 text += f"`{spec.name}`."
                 raise ArgumentError(message(self.name, text, hint="rename the attribute."))
-        takes = {spec.name for spec in (*self.signature.inputs, *self.signature.attributes)}
+        takes = {spec.name for spec in self.signature.inputs}
+        takes |= {spec.name for spec in self.signature.attributes}
         for spec in self.signature.outputs:
             if spec.name in takes.intersection(inspect.signature(rule).parameters):
                 text = f"`{spec.name}`, which the gradient asks for, is an argument and a result"

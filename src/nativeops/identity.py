@@ -188,7 +188,7 @@ class _Reader:
         top = (module or "").partition(".")[0]
         if top == self.package:
             return True
-        file = getattr(sys.modules.get(module), "__file__", None)
+        file = getattr(sys.modules.get(module or ""), "__file__", None)
         return top != "nativeops" and file is not None and not file.startswith(_libraries())
 
 

@@ -97,8 +97,8 @@ class Size:
         """How many numbers are on the stack at most while the size is computed."""
         if self.op in ("number", "name"):
             return 1
-        left, right = self.parts
-        return max(left.room, right.room + 1)
+        left, right = (part.room for part in self.parts)
+        return max(int(left), int(right) + 1)
 
     def steps(self, slots: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
         """The size as (operator, operand) steps on a stack, for the core."""

@@ -183,4 +183,20 @@ void overwrites_what_it_reads(Device& dev, In<T, 2> x, Out<T, 2> out) {
   });
 }
 
+template <class T>
+void negative_shift(Device& dev, In<T, 2> x, Out<T, 2> out, int64_t k) {
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t i) {
+    const int64_t n = x.size(1);
+    out(b, i) = x(b, (i + n - abs(k) % n) % n);  // bug: where k is below 0 it turns the other way
+  });
+}
+
+template <class T>
+void negative_slope(Device& dev, In<T, 2> x, Out<T, 2> out, double slope) {
+  for_each(dev, out, [=] KERNEL(int64_t b, int64_t i) {
+    const Accum<T> number = x(b, i);
+    out(b, i) = T(max2(number, Accum<T>(slope) * number));  // bug: not where slope is below 0
+  });
+}
+
 }  // namespace nativeops

@@ -160,3 +160,15 @@ def reads_what_it_overwrote(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
 def overwrites_what_it_reads(x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
     """Each row backwards."""
     return x[..., ::-1].copy()
+
+
+@op(kernel="planted.h")
+def negative_shift(x: Float[Array, "*b n"], *, k: int = 1) -> Float[Array, "*b n"]:
+    """Each row turned by k places."""
+    return np.roll(x, k, -1)
+
+
+@op(kernel="planted.h")
+def negative_slope(x: Float[Array, "*b n"], *, slope: float = 0.5) -> Float[Array, "*b n"]:
+    """The numbers, those below 0 times the slope."""
+    return np.where(x < 0, slope * x, x)

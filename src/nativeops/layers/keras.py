@@ -221,7 +221,8 @@ class _LowMemory(_Fused):
 class LSTM(_LowMemory, keras.layers.LSTM):  # type: ignore[misc]
     """`keras.layers.LSTM`, computed by `nativeops.lstm_layer`.
 
-    Arguments, weights, masks, states and saved files are Keras's; ``unroll`` changes nothing.
+    Arguments, weights, masks, states and saved files are Keras's; ``unroll`` changes nothing, also
+    where Keras's own unrolled steps treat masked ones otherwise, as with JAX.
     With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
     Keras's own steps compute it with other activations than the default ones, with
     ``use_cudnn=True``, and in training with ``recurrent_dropout``: a warning says so when the

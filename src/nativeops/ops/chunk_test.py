@@ -203,9 +203,8 @@ def test_length_beyond_the_frames_is_refused_in_every_framework(framework: str) 
 def test_columns_that_do_not_fit_are_refused_with_both_numbers() -> None:
     with pytest.raises(ShapeError, match=r"must be 6 but is 5 in `chunks`"):
         unchunk(np.zeros((4, 5, 1)), n_time=8, n_batch=2, chunk_step=2)
-    with pytest.raises(
-        RangeError, match="`chunk_step` must be at least 1 and at most 2147483647, but is 0"
-    ):
+    bounds = "at least 1 and at most 2147483647"
+    with pytest.raises(RangeError, match=f"`chunk_step` must be {bounds}, but is 0"):
         chunk(np.zeros((4, 5, 1)), chunk_size=2, chunk_step=0)
 
 

@@ -48,6 +48,8 @@ def fast_baum_welch(
         same in all frames of a sequence and 0 beyond its end. Without any path both are +∞.
     NaN: or -∞, as a weight, or as the score of a class that its automaton has, makes all of a
         sequence NaN.
+    Range: in float32 a cost may be from -2.9e6 to 2.9e6, and the total of a sequence from -1.86e8
+        to 3.72e8; in float64 1e15 and 1e18. What is smaller is as -∞, what is larger as +∞.
     Gradient: none; `fsa_loss` has it.
     Cost: O(t·e) time; (40 + 4·√t)·(e + 3·b) numbers of memory, or (40 + 2·t + 2·√t)·(e + 3·b) where
         these are few. Where n threads share a long sequence, (2·√t + n·(50 + 2·√t))·(e + 3·b) more.

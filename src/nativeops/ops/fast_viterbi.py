@@ -46,8 +46,8 @@ def fast_viterbi(
     Returns: ``alignment``, the class of each frame, and ``scores``, -∞ where there is no path.
         Of equally good edges to a state the first in the list is taken, of equally good end states
         the first in theirs.
-    NaN: or +∞ as the score of a class that the automaton has, or NaN as a weight, makes the score
-        of its sequence NaN and masks its alignment.
+    NaN: or +∞ as the score of a class that the automaton has, or NaN or -∞ as a weight, makes the
+        score of its sequence NaN and masks its alignment.
     Gradient: none; pick the scores of the alignment for one.
     Cost: O(t·e) time; 2·√t·(e + 3·b) double numbers of memory, or t·(e + 3·b) where these are few.
         Where n threads share a long sequence, 32·n more rows of as many.

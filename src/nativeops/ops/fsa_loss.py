@@ -39,6 +39,7 @@ def fsa_loss(
         zero_infinity: Where there is no path the loss is 0, instead of +∞.
 
     NaN: as in `fast_baum_welch`; with ``normalized=False`` also among all other logits.
+    Range: of costs and totals as in `fast_baum_welch`.
     Gradient: for ``logits``, ``weights`` and ``end_weights``; 0 where there is no path. It keeps
         the arguments only, and goes through all frames again.
     Cost: O(t·(c + e)) time; (40 + 20·n)·(e + 3·b) numbers of memory on n threads, and t·b.

@@ -47,6 +47,7 @@ def segmental_loss(
     NaN: or -∞ as the cost of an edge, of an end or of a length that one of its edges may have, or
         +∞ as the score of a class that its automaton has, makes the loss of a sequence NaN. Only
         segments within its frames count.
+    Range: of scores, costs and totals as in `fast_baum_welch`.
     Gradient: for ``scores``, ``weights``, ``length_costs`` and ``end_weights``; 0 where there is no
         path. It keeps the arguments only, and goes through all frames again. That of ``scores`` is
         minus the posterior of each segment.

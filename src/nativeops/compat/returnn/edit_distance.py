@@ -48,14 +48,16 @@ def _labels(*given: "Tensor") -> "tuple[Tensor, ...]":
 
 def edit_distance(a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor") -> "Tensor":
     """Levenshtein distances ``[B]`` of ``a`` ``[B, Ta]`` and ``b`` ``[B, Tb]``."""
-    return _edit_distance(*_labels(a, b), _int32(a_len), _int32(b_len))
+    a, b = _labels(a, b)
+    return _edit_distance(a, b, _int32(a_len), _int32(b_len))
 
 
 def optimal_completion_edit_distance(
     a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor"
 ) -> "Tensor":
     """The distances ``[B]`` of the best continuations of the prefixes ``a`` to ``b``."""
-    return _optimal_completion_edit_distance(*_labels(a, b), _int32(a_len), _int32(b_len))
+    a, b = _labels(a, b)
+    return _optimal_completion_edit_distance(a, b, _int32(a_len), _int32(b_len))
 
 
 def optimal_completion_edit_distance_per_successor(
@@ -65,7 +67,8 @@ def optimal_completion_edit_distance_per_successor(
     if isinstance(successors, int):
         successors = torch.arange(successors, device=a.device)
     lengths = _int32(a_len), _int32(b_len)
-    return _per_successor(*_labels(a, b, successors), *lengths)
+    a, b, successors = _labels(a, b, successors)
+    return _per_successor(a, b, successors, *lengths)
 
 
 def next_edit_distance_row(
