@@ -238,7 +238,7 @@ def test_kind_is_given_an_array_and_its_axes(item: object) -> None:
 
 
 def test_none_may_come_first() -> None:
-    def either(x: Float[Array, "n"], y: None | Float[Array, "n"] = None) -> Float[Array, "n"]:
+    def either(x: Float[Array, "n"], y: None | Float[Array, "n"] = None) -> Float[Array, "n"]:  # noqa: RUF036
         return x
 
     assert read(either).inputs[1].optional

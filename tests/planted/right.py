@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops without a bug in which one might be seen: `nativeops check` must not."""
 
-import numpy as np
-
 from nativeops.declare import Array, Float, op
 
 
