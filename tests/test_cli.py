@@ -308,6 +308,26 @@ def test_bench_refuses_sizes_that_fit_no_case() -> None:
     code, _, err = run("bench", "pairwise_l1", "--sizes", "n=x")
     assert code == 2
     assert "is not like n=1000" in err
+    code, _, err = run("bench", "pairwise_l1", "--sizes", "n=0,m=3,d=2")
+    assert code == 2
+    assert "has a size below 1" in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("bench", "pairwise_l1", "--json"), ("demo", "l1", "--output")]
+)
+def test_missing_folder_is_told_before_anything_is_done(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = run(*arguments, str(tmp_path / "none/file.png"))
+    assert (code, out) == (2, "")
+    assert f"nativeops {arguments[0]}: there is no folder" in err
+
+
+def test_bench_takes_one_thread_at_least() -> None:
+    code, _, err = run("bench", "pairwise_l1", "--threads", "0")
+    assert code == 2
+    assert "--threads" in err
 
 
 def test_bench_shows_the_ratio_of_the_run_before(

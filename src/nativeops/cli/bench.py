@@ -16,7 +16,7 @@ from nativeops.bench.measurement import Measurement
 from nativeops.bench.place import Place
 from nativeops.bench.run import Plan, bench_module, run
 from nativeops.checking.source import importable
-from nativeops.cli.output import fail, find_op, print_data, progress_bar
+from nativeops.cli.output import check_folders, fail, find_op, print_data, progress_bar
 from nativeops.library import kernel_files, selected
 from nativeops.registry import ops
 
@@ -49,7 +49,9 @@ def bench(
         list[str] | None, typer.Option(help="For example n=1000,m=1000,d=128; more than once.")
     ] = None,
     case: Annotated[list[str] | None, typer.Option(help="Only this case; more than once.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPUs for everybody; all by default.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPUs for everybody; all by default.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smallest sizes, few rounds.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file, too.")
@@ -67,6 +69,7 @@ def bench(
     given = tuple(read_size(text) for text in sizes or ())
     lines: list[dict[str, Any]] = []
     wrong = False
+    check_folders("bench", json_file)
     if missing := Place(device).missing():
         fail(f"nativeops bench: {missing}")
     if (load := os.getloadavg()[0]) > 1:
@@ -178,6 +181,9 @@ def known_cases(plan: Plan) -> str:
 def read_size(text: str) -> Size:
     """``n=1000,m=1000,d=128``."""
     try:
-        return {axis.strip(): int(n) for axis, n in (part.split("=") for part in text.split(","))}
+        size = {axis.strip(): int(n) for axis, n in (part.split("=") for part in text.split(","))}
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not like n=1000,m=1000,d=128") from None
+    if min(size.values()) < 1:
+        raise typer.BadParameter(f"{text!r} has a size below 1")
+    return size

@@ -17,7 +17,7 @@ from nativeops.checking import ops_of
 from nativeops.checking.finding import Finding
 from nativeops.checking.job import Job
 from nativeops.checking.run import ASPECTS, jobs, present, run
-from nativeops.cli.output import fail, print_data, progress_bar
+from nativeops.cli.output import check_folders, fail, print_data, progress_bar
 from nativeops.compilers import cpp_compiler, version
 from nativeops.errors import BuildError
 from nativeops.frameworks.base import FRAMEWORKS
@@ -53,8 +53,7 @@ def check(
         fail(f"nativeops check: {file} cannot be used: {type(error).__name__}: {error}")
     if unknown := sorted(set(op or ()) - set(ops)):
         fail(f"nativeops check: {file} declares no op {unknown[0]}, but {', '.join(ops)}.")
-    if json_file and not json_file.absolute().parent.is_dir():
-        fail(f"nativeops check: there is no folder {json_file.parent} for the verdict.")
+    check_folders("check", json_file)
     ops = {name: each for name, each in ops.items() if not op or name in op}
     frameworks = [str(name) for name in framework or ()] or present()
     planned = jobs(file.resolve(), ops, [str(name) for name in only or ()], frameworks)

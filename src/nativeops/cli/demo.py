@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nativeops.bench.machine import package_version
-from nativeops.cli.output import fail, print_data, progress_bar
+from nativeops.cli.output import check_folders, fail, print_data, progress_bar
 from nativeops.errors import ArgumentError
 
 NEEDS = ("scikit-learn", "scipy", "matplotlib", "jinja2", "torch")
@@ -47,6 +47,9 @@ def demo(
     if missing:
         fail(f"the demo needs {', '.join(missing)}: run `pip install 'nativeops[demo]'`.")
     path = output or Path(f"nativeops-demo-{name.value}.png")
+    check_folders("demo", path, report, checkpoint)
+    if path.suffix == ".pt":
+        fail(f"nativeops demo: {path} is no picture: name it like {path.with_suffix('.png')}.")
     if name is Demo.lines:
         _lines(path, report, checkpoint, quick=quick)
     elif report or checkpoint:

@@ -4,6 +4,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -43,6 +44,13 @@ def fail(text: str, code: int = 2) -> NoReturn:
     """End with one sentence on standard error."""
     typer.echo(text, err=True)
     raise typer.Exit(code)
+
+
+def check_folders(command: str, *files: Path | None) -> None:
+    """The end where a file that a command writes last has no folder: before it begins."""
+    for file in files:
+        if file and not file.absolute().parent.is_dir():
+            fail(f"nativeops {command}: there is no folder {file.parent} for {file.name}.")
 
 
 def find_op(name: str) -> Op[Any]:
