@@ -43,6 +43,7 @@ PLANTED = [
     ("dependent_axis", "values", "`n` is declared `independent`, but is not"),
     ("overwrites_what_it_reads", "values", NO_REUSE),
     ("reads_what_it_overwrote", "races", NO_REUSE),
+    ("second_block", "values", "wrong values for some sizes"),
     ("negative_shift", "values", "wrong values for some attributes"),
     ("negative_slope", "values", "wrong values for some attributes"),
     ("overflowing_size", "large", "integer overflow at sizes over 2^31"),

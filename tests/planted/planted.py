@@ -172,3 +172,9 @@ def negative_shift(x: Float[Array, "*b n"], *, k: int = 1) -> Float[Array, "*b n
 def negative_slope(x: Float[Array, "*b n"], *, slope: float = 0.5) -> Float[Array, "*b n"]:
     """The numbers, those below 0 times the slope."""
     return np.where(x < 0, slope * x, x)
+
+
+@op(kernel="planted.h")
+def second_block(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: F821
+    """The numbers less the first."""
+    return x - x[:1]

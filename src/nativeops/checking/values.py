@@ -35,6 +35,7 @@ BUGS = (
 )
 THREADS = (1, 2, 3, 5)
 LONG = (1 << 12, 1 << 15, 1 << 18, 1 << 21)  # sizes of one axis
+BLOCK = 2 * 256 + 45  # more than two of most blocks, and no multiple
 LONG_ENOUGH = 0.5  # seconds for all runs of a case: a longer axis would take much longer
 
 
@@ -64,7 +65,19 @@ def matrix(op: Op[Any], framework: str) -> Sequence[OpCase]:
     chosen = [
         case for mode in modes(framework) for case in cases(op, framework, mode=mode, brief=brief)
     ]
-    return [case for case in chosen if usable(case)]
+    return [case for case in chosen if usable(case)] + ([] if brief else beyond_a_block(op))
+
+
+def beyond_a_block(op: Op[Any]) -> list[OpCase]:
+    """Each axis longer than what kernels usually take at a time."""
+    attributes, leads = defaults(op), tuple(() for _ in op.signature.inputs)
+    sizes = [{**base_sizes(op), name: BLOCK} for name in free_names(op)]
+    first = dtype_choices(op)[0]
+    return [
+        OpCase(op, "numpy", "cpu", first, each, leads, attributes, group="sizes")
+        for each in sizes
+        if fits(op, each, attributes)
+    ]
 
 
 def usable(case: OpCase) -> bool:
