@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading declarations: what is understood, and what is refused with a sentence."""
 
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -163,6 +164,13 @@ def test_transpose_swaps_the_last_two_axes() -> None:
     assert transpose(np.zeros((5, 2, 3))).shape == (5, 3, 2)
 
 
+def with_default(kind: Any, given: object) -> Callable[..., Any]:
+    def scaled(x: Float[Array, "n"], *, s: kind = given) -> Float[Array, "n"]:
+        return x
+
+    return scaled
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "value"),
     [
@@ -174,10 +182,7 @@ def test_transpose_swaps_the_last_two_axes() -> None:
     ],
 )
 def test_default_is_of_the_attributes_type(kind: type, given: object, value: object) -> None:
-    def scaled(x: Float[Array, "n"], *, s: kind = given) -> Float[Array, "n"]:  # type: ignore[valid-type]
-        return x
-
-    (spec,) = read(scaled).attributes
+    (spec,) = read(with_default(kind, given)).attributes
     assert (type(spec.default), spec.default) == (kind, value)
 
 
@@ -192,11 +197,8 @@ def test_default_is_of_the_attributes_type(kind: type, given: object, value: obj
     ],
 )
 def test_default_that_is_no_value_is_refused(kind: object, given: object, text: str) -> None:
-    def scaled(x: Float[Array, "n"], *, s: kind = given) -> Float[Array, "n"]:  # type: ignore[valid-type]
-        return x
-
     with pytest.raises(NativeOpsError, match=f"scaled: {text}"):
-        read(scaled)
+        read(with_default(kind, given))
 
 
 def test_required_input_stands_before_what_may_be_none() -> None:
@@ -238,7 +240,10 @@ def test_kind_is_given_an_array_and_its_axes(item: object) -> None:
 
 
 def test_none_may_come_first() -> None:
-    def either(x: Float[Array, "n"], y: None | Float[Array, "n"] = None) -> Float[Array, "n"]:  # noqa: RUF036
+    def either(
+        x: Float[Array, "n"],
+        y: None | Float[Array, "n"] = None,  # noqa: RUF036
+    ) -> Float[Array, "n"]:
         return x
 
     assert read(either).inputs[1].optional
