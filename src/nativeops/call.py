@@ -94,19 +94,15 @@ class Op(Generic[F]):
         if "needs" in self.__signature__.parameters:
             text = "`needs` is what a gradient rule calls the gradients that are wanted."
             raise ArgumentError(message(self.name, text, hint="rename the argument."))
+        takes = {spec.name: "input" for spec in self.signature.inputs}
+        takes |= {spec.name: "attribute" for spec in self.signature.attributes}
+        asked = inspect.signature(rule).parameters
         for spec in self.signature.outputs:
-            if any(f"d_{spec.name}" == own.name for own in self.signature.inputs):
-                text = f"`d_{spec.name}` is an input, and in the gradient what arrives at "
+            if kind := takes.get(f"d_{spec.name}"):
+                text = f"`d_{spec.name}` is an {kind}, and in the gradient what arrives at "
                 text += f"`{spec.name}`."
-                raise ArgumentError(message(self.name, text, hint="rename the input."))
-            if any(f"d_{spec.name}" == own.name for own in self.signature.attributes):
-                text = f"`d_{spec.name}` is an attribute, and in the gradient what arrives at "
-                text += f"`{spec.name}`."
-                raise ArgumentError(message(self.name, text, hint="rename the attribute."))
-        takes = {spec.name for spec in self.signature.inputs}
-        takes |= {spec.name for spec in self.signature.attributes}
-        for spec in self.signature.outputs:
-            if spec.name in takes.intersection(inspect.signature(rule).parameters):
+                raise ArgumentError(message(self.name, text, hint=f"rename the {kind}."))
+            if spec.name in takes and spec.name in asked:
                 text = f"`{spec.name}`, which the gradient asks for, is an argument and a result"
                 hint = "rename one of them; the only result is called `out`."
                 raise ArgumentError(message(self.name, f"{text}.", hint=hint))
