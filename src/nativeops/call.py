@@ -119,7 +119,7 @@ class Op(Generic[F]):
         self.handles.clear()
         self.id = -1
 
-    def keep_only_with(self, **inputs: str) -> None:
+    def keep_only_with(self, /, **inputs: str) -> None:
         """Declare inputs that the gradient rule reads only where a boolean attribute is true.
 
         ``gru_layer.keep_only_with(b_ih="low_memory")``: elsewhere the rule may be given None.
@@ -158,7 +158,7 @@ class Op(Generic[F]):
         self.make_example = make
         return make
 
-    def instead(self, **flags: "Op[Any]") -> None:
+    def instead(self, /, **flags: "Op[Any]") -> None:
         """Declare keywords that call another op: one result has one dtype, whatever is asked for.
 
         ``edit_distance.instead(normalize=normalized_edit_distance)``: with ``normalize=True`` the

@@ -82,4 +82,10 @@ void scale(Device& dev, In<T, 1> x, In<T, 0> factor, Out<T, 1> out) {
            [=] KERNEL(int64_t k) { out(k) = T(Accum<T>(x(k)) * Accum<T>(factor())); });
 }
 
+// out = -x where both are equal, else x
+template <class T>
+void turned(Device& dev, In<T, 1> x, Out<T, 1> out, bool ctx, bool self) {
+  fill(dev, out, [=] KERNEL(int64_t i) { return ctx == self ? T(-Accum<T>(x(i))) : x(i); });
+}
+
 }  // namespace nativeops

@@ -76,6 +76,17 @@ def scale(x: Float[Array, "n"], factor: Float[Array, ""]) -> Float[Array, "n"]:
     return x * factor
 
 
+@op(kernel="results.h")
+def turned(x: Float[Array, "n"], *, ctx: bool = True, self: bool = False) -> Float[Array, "n"]:
+    """``-x`` where both are equal, else ``x``; frameworks have parameters of these names, too."""
+    return -x if ctx == self else x
+
+
+@turned.gradient
+def _(d_out, ctx, self):
+    return turned(d_out, ctx=ctx, self=self)
+
+
 @dot.gradient
 def _(x, y, d_out):
     return scale(y, d_out), scale(x, d_out)

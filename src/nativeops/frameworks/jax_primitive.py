@@ -66,8 +66,11 @@ def _lower(ctx: Any, *operands: Any, call: "Call") -> Any:
     if exported or jax_sharding.is_for_one_device(call, ctx):
         shapes, results = ([a.shape for a in avals] for avals in (ctx.avals_in, ctx.avals_out))
         aliases = {i: out for i, out in call.reuses if shapes[i] == results[out]}
-        lowering = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=aliases or None)
-        return lowering(ctx, *operands, **call.parameters)
+        # Not as keywords of the lowering: an attribute may have the name of one.
+        config = {name: mlir.ir_attribute(value) for name, value in call.parameters.items()}
+        return jax.ffi.ffi_lowering(
+            TARGET, operand_output_aliases=aliases or None, backend_config=config
+        )(ctx, *operands)
     return mlir.lower_fun(call.partitioned, multiple_results=True)(ctx, *operands)
 
 

@@ -17,7 +17,7 @@ class CompiledOp:
         self._compiled = compiled
         self._functions: dict[str, Callable[..., Any]] = {}
 
-    def __call__(self, **arguments: Any) -> Any:
+    def __call__(self, /, **arguments: Any) -> Any:
         """Arrays are arguments of the compiled function; all else is a constant in it."""
         names = [spec.name for spec in self.signature.inputs]
         places = [name for name in names if framework_of(type(arguments.get(name)))]

@@ -93,7 +93,7 @@ def check_refused(case: "Case") -> None:
 def references() -> AbstractContextManager[Any]:
     """All ops compute with their definitions while this is entered, and make what is wanted."""
 
-    def run(op: Op[Any], *args: Any, **kwargs: Any) -> Any:
+    def run(op: Op[Any], /, *args: Any, **kwargs: Any) -> Any:
         declared, _, want = op.split(kwargs)
         result = op.reference(*args, **declared)
         if op.result is None:
