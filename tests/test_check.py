@@ -40,6 +40,7 @@ PLANTED = [
     ("forgotten_alone", "gradient", "gradient of `y` is forgotten where nothing else is needed"),
     ("number_of_threads", "threads", "results depend on the number of threads"),
     ("race_between_items", "threads", "results depend on the number of threads"),
+    ("number_shared_by_calls", "threads", "calls disturb each other"),
     ("dependent_axis", "values", "`n` is declared `independent`, but is not"),
     ("overwrites_what_it_reads", "values", NO_REUSE),
     ("reads_what_it_overwrote", "races", NO_REUSE),

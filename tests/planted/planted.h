@@ -108,6 +108,17 @@ void number_of_threads(Device& dev, In<T, 2> x, Out<T, 1> out) {  // bug
 }
 
 template <class T>
+void number_shared_by_calls(Device& dev, In<T, 1> x, Out<T, 1> out) {
+  static Accum<T> shared;  // bug: all calls have it, from whatever thread
+  Accum<T>* const most = &shared;
+  for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
+    const auto found = team.max(0, x.size(0), [=](int64_t i) { return Accum<T>(x(i)); });
+    if (team.rank() == 0) *most = found;
+  });
+  for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = T(x(i) - *most); });
+}
+
+template <class T>
 void write_past_the_workspace(Device& dev, In<T, 1> x, Out<T, 1> out) {
   auto memory = dev.workspace<T>(x.size(0));
   T* const copy = memory.data();

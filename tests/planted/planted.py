@@ -107,6 +107,12 @@ def number_of_threads(x: Float[Array, "*b n"]) -> Float[Array, "*b"]:
 
 
 @op(kernel="planted.h")
+def number_shared_by_calls(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: F821
+    """Each number less the largest."""
+    return x - x.max(initial=-np.inf)
+
+
+@op(kernel="planted.h")
 def write_past_the_workspace(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: F821
     """The same numbers."""
     return x.copy()

@@ -5,6 +5,8 @@ import math
 import re
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ BUGS = (
 THREADS = (1, 2, 3, 5)
 LONG = (1 << 12, 1 << 15, 1 << 18, 1 << 21)  # sizes of one axis
 BLOCK = 2 * 256 + 45  # more than two of most blocks, and no multiple
+AT_ONCE = 0.2  # seconds of calls from two threads
 LONG_ENOUGH = 0.5  # seconds for all runs of a case: a longer axis would take much longer
 
 
@@ -153,14 +156,42 @@ def thread_steps(op: Op[Any]) -> Steps:
             yield wrong
             return
     for name in free_names(op):
+        ran: list[OpCase] = []
         for case in long_cases(op, name):
             started = time.perf_counter()
+            ran.append(case)
             yield Case(str(case))
-            if wrong := other_bits(case):
+            if wrong := other_bits(case) or disturbed(ran[-2:]):
                 yield wrong
                 return
             if time.perf_counter() - started > LONG_ENOUGH:
                 break
+
+
+def disturbed(calls: Sequence[OpCase]) -> Finding | None:
+    """What calls from several Python threads at once make otherwise than one after the other."""
+    with num_threads(1):
+        alone = [bits(case) for case in calls]
+        until = time.perf_counter() + AT_ONCE
+        with ThreadPoolExecutor(len(calls)) as pool:
+            wrong = any(list(pool.map(partial(differs, until), calls, alone)))
+    if not wrong:
+        return None
+    text = f"other bits while another thread calls it, too ({calls[-1]})"
+    return found(calls[-1].op.name, "calls disturb each other", text, source.kernel(calls[-1].op))
+
+
+def differs(until: float, case: OpCase, alone: list[bytes]) -> bool:
+    """Whether one of many calls gives other results."""
+    while time.perf_counter() < until:
+        if bits(case) != alone:
+            return True
+    return False
+
+
+def bits(case: OpCase) -> list[bytes]:
+    """What a call makes."""
+    return [np.asarray(case.arrays.values(array)).tobytes() for _, array in case.results()]
 
 
 def long_cases(op: Op[Any], name: str) -> Iterator[OpCase]:
