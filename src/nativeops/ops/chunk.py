@@ -285,16 +285,17 @@ def chunk_view(x: Array, *, chunk_size: int, chunk_step: int) -> Array:
     <BLANKLINE>
            [[3., 5.]]])
     """
+    is_tensor = hasattr(x, "unfold")
+    if not is_tensor and not isinstance(x, np.ndarray):
+        text = f"`x` must be a NumPy array or a PyTorch tensor, but is {type(x).__name__}."
+        raise ArgumentError(message("chunk_view", text, hint="call `chunk`, which copies."))
     chunk.bind((x,), {"chunk_size": chunk_size, "chunk_step": chunk_step})
     time = x.shape[0] if len(x.shape) == 3 else -1
     if time < chunk_size or (time - chunk_size) % chunk_step:
         text = f"chunks of {chunk_size} frames every {chunk_step} do not end with the last frame "
         text += f"of `x`, whose shape is {list(x.shape)}."
         raise ShapeError(message("chunk_view", text, hint="pad `x` at its end, or call `chunk`."))
-    if hasattr(x, "unfold"):
+    if is_tensor:
         return cast(Array, x.unfold(0, chunk_size, chunk_step).permute(3, 1, 0, 2))
-    if not isinstance(x, np.ndarray):
-        text = f"`x` must be a NumPy array or a PyTorch tensor, but is {type(x).__name__}."
-        raise ArgumentError(message("chunk_view", text, hint="call `chunk`, which copies."))
     windows = np.lib.stride_tricks.sliding_window_view(x, chunk_size, 0, writeable=True)
     return cast(Array, windows[::chunk_step].transpose(3, 1, 0, 2))

@@ -243,6 +243,12 @@ def test_view_of_arrays_without_steps_is_refused() -> None:
         chunk_view(jax.numpy.zeros((5, 1, 1)), chunk_size=5, chunk_step=4)
 
 
+@pytest.mark.parametrize("given", [[[[1.0]]], 3, None])
+def test_view_of_what_is_no_array_is_refused(given: object) -> None:
+    with pytest.raises(ArgumentError, match="must be a NumPy array or a PyTorch tensor, but is"):
+        chunk_view(given, chunk_size=1, chunk_step=1)
+
+
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("apart", [0, 1, 8, 16])
 def test_results_may_be_written_into_a_wider_array(apart: int, level: str) -> None:

@@ -53,6 +53,10 @@ class ErrorRate:
         names = self.__dataclass_fields__
         return ErrorRate(*(getattr(self, name) + getattr(other, name) for name in names))
 
+    def __radd__(self, zero: int) -> "ErrorRate":
+        """So that ``sum(rates)``, which begins with 0, needs no start."""
+        return self if zero == 0 else NotImplemented
+
     def __str__(self) -> str:
         counts = f"{self.insertions} ins, {self.deletions} del, {self.substitutions} sub"
         return f"{self.rate:.2%} [ {self.errors} / {self.reference_labels}, {counts} ]"

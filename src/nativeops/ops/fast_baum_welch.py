@@ -42,7 +42,8 @@ def fast_baum_welch(
         lengths: The number of frames of each sequence, from 0 to ``t``; ``t`` if left away.
         end_states: Several end states: rows of sequences and states. For the sequences that are
             there, those of ``start_end_states`` do not count.
-        end_weights: The cost of ending in each of them; 0 if left away.
+        end_weights: The cost of ending in each of ``end_states``, without which it counts for
+            nothing; 0 if left away.
 
     Returns: ``fwdbwd``, +∞ where no path has the class and beyond the end, and ``obs_scores``, the
         same in all frames of a sequence and 0 beyond its end. Without any path both are +∞.

@@ -40,7 +40,8 @@ def fast_viterbi(
         start_end_states: The start state and the end state of each sequence.
         lengths: The number of frames of each sequence, from 0 to ``t``; ``t`` if left away.
         end_states: Several end states, as in `fast_baum_welch`.
-        end_weights: The cost of ending in each of them; 0 if left away.
+        end_weights: The cost of ending in each of ``end_states``, without which it counts for
+            nothing; 0 if left away.
         mask_idx: What the alignment says beyond a sequence's end, and where it has no path.
 
     Returns: ``alignment``, the class of each frame, and ``scores``, -∞ where there is no path.

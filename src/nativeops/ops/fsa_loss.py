@@ -34,7 +34,8 @@ def fsa_loss(
         start_end_states: The start state and the end state of each sequence.
         lengths: The number of frames of each sequence, from 0 to ``t``; ``t`` if left away.
         end_states: Several end states, as in `fast_baum_welch`.
-        end_weights: The cost of ending in each of them; 0 if left away.
+        end_weights: The cost of ending in each of ``end_states``, without which it counts for
+            nothing; 0 if left away.
         normalized: ``logits`` are log-probabilities already: ``p = e^logits``.
         zero_infinity: Where there is no path the loss is 0, instead of +∞.
 

@@ -41,7 +41,8 @@ def segmental_loss(
         length_models: The row of ``length_costs`` for each edge, the first if left away; without
             ``length_costs`` it counts for nothing.
         end_states: Several end states, as in `fast_baum_welch`.
-        end_weights: The cost of ending in each of them; 0 if left away.
+        end_weights: The cost of ending in each of ``end_states``, without which it counts for
+            nothing; 0 if left away.
         zero_infinity: Where there is no path the loss is 0, instead of +∞.
 
     NaN: or -∞ as the cost of an edge, of an end or of a length that one of its edges may have, or
