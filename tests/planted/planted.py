@@ -113,6 +113,17 @@ def number_shared_by_calls(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: 
 
 
 @op(kernel="planted.h")
+def two_flags(
+    x: Float[Array, "n"],  # noqa: F821
+    *,
+    twice: bool = False,
+    less: bool = False,
+) -> Float[Array, "n"]:  # noqa: F821
+    """Each number, ``twice``, ``less`` than none."""
+    return x * (1 + twice) * (-1 if less else 1)
+
+
+@op(kernel="planted.h")
 def write_past_the_workspace(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: F821
     """The same numbers."""
     return x.copy()

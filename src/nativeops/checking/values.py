@@ -135,7 +135,11 @@ def kind_of_wrong(case: OpCase) -> str:
     plain = next(iter(cases(case.op)))
     if str(plain) == str(case) or run(plain) is not None:
         return "wrong values"
-    words = {"layout": f"for arrays that lie `{case.layout}`", "leads": "for leading axes"}
+    words = {
+        "layout": f"for arrays that lie `{case.layout}`",
+        "leads": "for leading axes",
+        "together": "for several attributes at once",
+    }
     return f"wrong values {words.get(case.group, f'for some {case.group}')}"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nativeops.call import Op
+from nativeops.errors import RangeError
 from nativeops.signature import ArraySpec, Solution
 from nativeops.testing import aspects, claims, gradients
 from nativeops.testing.arrays import Arrays, Placed, arrays_of, repeated
@@ -167,7 +168,12 @@ class Case:
         return self.arrays.scope({self.dtype(spec) for spec in specs})
 
     def _run(self) -> None:
-        first = self.results()
+        try:
+            first = self.results()
+        except RangeError:
+            if self.group == "together":  # an attribute may forbid some values of another
+                return
+            raise
         self.check_values(first)
         self.check_same(first, "of a second call")
         if self.framework == "numpy":

@@ -99,6 +99,15 @@ def all_attributes(op: Op[Any]) -> Iterator[Values]:
             yield {**base, spec.name: value}
 
 
+def mixed_attributes(op: Op[Any]) -> list[Values]:
+    """Several attributes at once: each with the first of its other values, and with the last."""
+    others = {spec.name: attribute_values(spec)[1:] for spec in op.signature.attributes}
+    others = {name: values for name, values in others.items() if values}
+    if len(others) < 2:
+        return []
+    return [{**defaults(op), **{n: v[turn] for n, v in others.items()}} for turn in (0, -1)]
+
+
 def all_absent(op: Op[Any]) -> list[tuple[str, ...]]:
     """The optional inputs that are left away: each alone, and all together."""
     names = [spec.name for spec in op.signature.inputs if spec.optional]

@@ -21,6 +21,7 @@ from nativeops.testing.draw import (
     defaults,
     fits,
     large_sizes,
+    mixed_attributes,
 )
 from nativeops.testing.layouts import LAYOUTS
 from nativeops.testing.wrong import mistakes
@@ -126,6 +127,8 @@ def _variations(op: Op[Any], strided: bool, brief: bool) -> Iterator[tuple[str, 
         yield "sizes", {"sizes": sizes, "leads": _leads(op, [()])}
     for attributes in itertools.islice(all_attributes(op), 1, None):
         yield "attributes", {"attributes": attributes}
+    for attributes in [] if brief else mixed_attributes(op):
+        yield "together", {"attributes": attributes, "layout": "every second"}
     for absent in all_absent(op):
         yield "absent", {"absent": absent}
     yield "large", {"sizes": large_sizes(op), "leads": _leads(op, [(3,)])}
