@@ -117,10 +117,10 @@ def two_flags(
     x: Float[Array, "n"],  # noqa: F821
     *,
     twice: bool = False,
-    less: bool = False,
+    thrice: bool = False,
 ) -> Float[Array, "n"]:  # noqa: F821
-    """Each number, ``twice``, ``less`` than none."""
-    return x * (1 + twice) * (-1 if less else 1)
+    """Each number, ``twice``, ``thrice`` or six times."""
+    return x * (1 + twice) * (1 + 2 * thrice)
 
 
 @op(kernel="planted.h")
