@@ -111,6 +111,7 @@ def _command(op: Op[Any], device: str, sanitize: str, level: str) -> list[str]:
             raise BuildError(message(op.name, text, hint=NO_NVCC))
         return [*command, *cuda_flags(), *flags]
     known = flags_of_levels()
+    flags.append("-Wsystem-headers")  # what lies in a folder of `-idirafter` is one of them
     command = [*cpp_compiler(), *_SHARED, *known["all"], *known[level], *flags]
     if device == "cpu-threads":
         command += ["-DNATIVEOPS_CPU_THREADS", "-g1", "-O1"]

@@ -76,7 +76,7 @@ def cuda_setting() -> str:
 def cuda_flags() -> list[str]:
     """What nvcc is told."""
     flags = ["-std=c++17", "-O3", "-shared", "--extended-lambda", "--cudart=static", "-x", "cu"]
-    flags += ["-Xcompiler=-fPIC,-fvisibility=hidden"]
+    flags += ["-Xcompiler=-fPIC,-fvisibility=hidden", "-diag-error=940"]  # a forgotten return
     listed = os.environ.get("NATIVEOPS_CUDA_ARCHS") or _ARCHITECTURES
     for word in listed.replace(",", ";").split(";"):
         number, _, only = word.partition("-")

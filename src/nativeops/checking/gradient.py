@@ -108,7 +108,7 @@ def total_of(gradient: Any, shape: tuple[int, ...]) -> Any:
 
 def differences(case: OpCase, name: str, d_outputs: list[Any]) -> Any:
     """The slope of the loss along each number of an input (NaN beyond the first ones)."""
-    value = np.array(case.values[name], np.float64)
+    value = np.array(case.values[name], np.float64, order="C")  # or `reshape` below would copy it
     slopes = np.full(value.size, np.nan)
     for i in range(min(value.size, MOST_ENTRIES)):
         moved = [np.array(value) for _ in range(2)]

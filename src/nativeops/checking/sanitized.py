@@ -5,9 +5,11 @@ These run in a child process that the sanitizer's library was loaded into first.
 that is read after every case, or after the process died.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from nativeops.call import Op
 from nativeops.checking import invoke, reports, source
@@ -69,9 +71,20 @@ def race_steps(op: Op[Any], log: Log) -> Steps:
             problem = found(op.name, bug, f"{said} ({case})", default)
         if not problem and case.group:  # the large ones take long, and these have as many threads
             problem = race_over_inputs(case, log)
+        if not problem and not case.group:
+            problem = race_in_one_block(case, log)
         if problem:
             yield problem
             return
+
+
+def race_in_one_block(case: OpCase, log: Log) -> Finding | None:
+    """The same case in a grid of one block, which does all the work if the kernel is written so."""
+    with patch.dict(os.environ, NATIVEOPS_MOST_BLOCKS="1"):
+        said = invoke.run(case, compare=False)  # what else is wrong then is the other blocks' work
+    own, default = source.own_files(case.op), source.kernel(case.op)
+    problem = reports.barrier(said, case.op.name, own, default)
+    return problem or reports.race(log.new(), case.op.name, own, default)
 
 
 def race_over_inputs(case: OpCase, log: Log) -> Finding | None:
