@@ -97,6 +97,13 @@ class Op(Generic[F]):
         takes = {spec.name: "input" for spec in self.signature.inputs}
         takes |= {spec.name: "attribute" for spec in self.signature.attributes}
         asked = inspect.signature(rule).parameters
+        results = [spec.name for spec in self.signature.outputs]
+        known = [*takes, *results, *(f"d_{name}" for name in results), "needs"]
+        for name in asked:
+            if name not in known:
+                text = f"the gradient asks for `{name}`, which is none of its names."
+                hint = f"it may ask for {', '.join(f'`{each}`' for each in known)}."
+                raise ArgumentError(message(self.name, text, hint=hint))
         for spec in self.signature.outputs:
             if kind := takes.get(f"d_{spec.name}"):
                 text = f"`d_{spec.name}` is an {kind}, and in the gradient what arrives at "
@@ -319,7 +326,7 @@ class Op(Generic[F]):
         if self.gradient_rule is None:
             raise GradientError(self.no_gradient)
         gradients = self.gradient_rule(**{name: values[name] for name in self.gradient_names})
-        return tuple(gradients) if isinstance(gradients, tuple) else (gradients,)
+        return tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
 
     @property
     def no_gradient(self) -> str:

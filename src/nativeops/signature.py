@@ -382,7 +382,9 @@ class Signature:
         hint = f"give `{name}` the size {wanted} along `{axis}`."
         spec = next(spec for spec in self.inputs if spec.name == name)
         own = self._own_axes(spec, array)
-        if len(own) == 2 and spec.axes[1].name == axis and own[0] == wanted:
+        if origin.get(axis) == name:
+            hint = f"give `{name}` the same size along both."
+        elif len(own) == 2 and spec.axes[1].name == axis and own[0] == wanted:
             hint = f"`{name}` fits when transposed: did you mean `{name}.swapaxes(-1, -2)`?"
         raise ShapeError(message(self.op, text, given, hint))
 

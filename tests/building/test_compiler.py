@@ -32,8 +32,15 @@ def refusal(header: Path) -> str:
         ("gemm(dev, x, x, out);", '#include "nativeops/devices/gemm.h"'),
         (LOOP.format(value="x(i, i)"), "a view takes one index for each of its axes"),
         ("for_each(dev, out, [=] KERNEL(int64_t i, int64_t j) { out(i) = j; });", "no match"),
+        ("fill(dev, out, [=] KERNEL(int64_t i) { if (i > 0) return x(i); });", "end of non-void"),
     ],
-    ids=["own line", "a header is missing", "static_assert of a header", "template of a header"],
+    ids=[
+        "own line",
+        "a header is missing",
+        "static_assert of a header",
+        "template of a header",
+        "a return is missing",
+    ],
 )
 def test_error_of_the_compiler_is_told_at_the_users_line(
     tmp_path: Path, body: str, line: str
@@ -46,6 +53,12 @@ def test_error_of_the_compiler_is_told_at_the_users_line(
     assert ".building" not in text
     assert len(text.splitlines()) < 12
     assert f"mend {header}" in text
+
+
+def test_kernel_that_should_return_a_number_is_refused(tmp_path: Path) -> None:
+    header = write(tmp_path)
+    header.write_text(header.read_text().replace("void scaled", "int scaled"))
+    assert "no return statement in function returning non-void" in refusal(header)
 
 
 def test_debug_shows_all_that_the_compiler_says(

@@ -150,6 +150,11 @@ def test_rule_cannot_take_what_is_both_an_argument_and_a_result(header: Path) ->
         other.gradient(lambda h, d_h: (d_h * h, d_h))
     other.gradient(lambda d_h, d_c: (d_h, d_c))
 
+    with pytest.raises(TypeError, match="`slope`, which is none of its names"):
+        other.gradient(lambda slope, d_h: (d_h, slope))
+    with pytest.raises(TypeError, match="it may ask for `h`, `out`, "):
+        other.gradient(lambda *everything: everything)
+
     @op(kernel=str(header))
     def single(out: Float[Array, "n"]) -> Float[Array, "n"]:
         return out

@@ -119,6 +119,11 @@ void number_shared_by_calls(Device& dev, In<T, 1> x, Out<T, 1> out) {
 }
 
 template <class T>
+void reference_of_some(Device& dev, In<T, 1> x, Out<T, 1> out) {
+  number_shared_by_calls<T>(dev, x, out);
+}
+
+template <class T>
 void two_flags(Device& dev, In<T, 1> x, Out<T, 1> out, bool twice, bool thrice) {
   const int factor = twice ? 2 : thrice ? 3 : 1;  // bug: both
   for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = T(factor * Accum<T>(x(i))); });

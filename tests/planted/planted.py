@@ -113,6 +113,12 @@ def number_shared_by_calls(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: 
 
 
 @op(kernel="planted.h")
+def reference_of_some(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: F821
+    """Each number less the largest, of which an empty array has none."""
+    return x - x.max()
+
+
+@op(kernel="planted.h")
 def two_flags(
     x: Float[Array, "n"],  # noqa: F821
     *,

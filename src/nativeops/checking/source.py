@@ -76,7 +76,7 @@ def declaration(op: Op[Any]) -> Place:
 
 
 class Raised(NamedTuple):
-    """An error that a gradient rule raised, and the line of the rule."""
+    """An error that a function of the user's raised, and the line of the function."""
 
     error: BaseException
     place: Place
@@ -92,18 +92,22 @@ def rule(op: Op[Any]) -> Place:
 
 def raised_by_rule(op: Op[Any], error: BaseException | None) -> Raised | None:
     """The error that came through an op's gradient rule, and not a compiler's around it."""
-    code = op.gradient_rule.__code__ if op.gradient_rule else None
     found: Raised | None = None
-    while code and error:
-        lines = [
-            line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code
-        ]
-        if lines:
-            found = Raised(error, Place(code.co_filename, lines[-1]))
-        if lines and type(error).__module__.partition(".")[0] not in FRAMEWORKS:
-            return found
+    while op.gradient_rule and error:
+        if own := raised_in(op.gradient_rule, error):
+            found = own
+            if type(error).__module__.partition(".")[0] not in FRAMEWORKS:
+                return found
         error = error.__cause__ or error.__context__
     return found
+
+
+def raised_in(function: Any, error: BaseException) -> Raised | None:
+    """The error, if it came through this function."""
+    code = function.__code__
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code is code]
+    return Raised(error, Place(code.co_filename, lines[-1])) if lines else None
 
 
 def kernel(op: Op[Any]) -> Place:

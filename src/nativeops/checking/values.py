@@ -100,6 +100,9 @@ def run(case: OpCase) -> Finding | None:
     except Exception as error:
         if raised := source.raised_by_rule(case.op, error):
             return rule_failure(case, raised)
+        if raised := source.raised_in(case.op.reference, error):
+            text = f"it raises {type(error).__name__}: {error} ({case})"
+            return found(case.op.name, "the reference fails", text, raised.place)
         if isinstance(error, AssertionError):
             return explain(case, str(error))
         text = f"{type(error).__name__}: {error} ({case})"

@@ -108,8 +108,7 @@ class Function:
         numbers = self._spelt(ctx.numbers) if self.n_attributes else ()
         known = (*saved, *numbers, *d_outputs, needs)
         gradients = op.gradient_rule(*self.pick_arguments(known))
-        if not isinstance(gradients, tuple):
-            gradients = (gradients,)
+        gradients = tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
         if len(gradients) != self.n_inputs - len(self.integers):
             text = f"the gradient rule gave {len(gradients)} gradients"
             raise TypeError(f"{op.name}: {text} for {self.n_inputs - len(self.integers)} inputs")

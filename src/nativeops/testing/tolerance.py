@@ -89,7 +89,7 @@ def assert_close(found: Any, reference: Any, allowed: Any, what: str) -> None:
         bound = float(np.broadcast_to(allowed, bad.shape)[place])
         raise AssertionError(
             f"{what}: {int(bad.sum())} of {bad.size} elements are wrong; at {place} it is "
-            f"{exact[0][place]!r} instead of {exact[1][place]!r}, allowed is {bound:.3g}"
+            f"{exact[0][place]} instead of {exact[1][place]}, allowed is {bound:.3g}"
         )
 
 
