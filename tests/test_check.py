@@ -211,7 +211,7 @@ def test_what_begins_far_below_the_limit_is_no_overflow(cache: Path, tmp_path: P
 
 
 def test_right_kernels_have_no_bug(cache: Path, tmp_path: Path) -> None:
-    options = ("--framework", "numpy", "--only", "values", "--only", "memory")
+    options = ("--framework", "numpy", "--only", "values", "--only", "memory", "--only", "gradient")
     said = verdict(cache, tmp_path, FOLDER / "right.py", *options)
     assert (said["code"], findings(said)) == (0, []), said["text"]
 

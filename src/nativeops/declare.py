@@ -125,6 +125,9 @@ def op(
     """
 
     def declare(reference: F) -> "Op[F]":
+        if not isinstance(kernel, str) or not Path(kernel).name:
+            text = f"`kernel` must be the name of a C++ header, but is {kernel!r}"
+            raise TypeError(f"{reference.__name__}: {text}")
         source = Path(inspect.getfile(reference)).resolve()
         signature, apart = _with_reuse(read(reference), reuse or {}), independent.split()
         signature.check_limits()
@@ -259,7 +262,7 @@ def _attribute(op: str, parameter: inspect.Parameter, hint: Any) -> AttributeSpe
     kind = str if choices else hint
     words = all(isinstance(choice, str) for choice in choices)
     if not words or (kind not in (int, float, bool) and not choices):
-        raise TypeError(f"`{parameter.name}` must be int, float, bool or a Literal of words")
+        raise TypeError(f"{op}: `{parameter.name}` must be int, float, bool or a Literal of words")
     required = parameter.default is parameter.empty
     spec = AttributeSpec(parameter.name, kind, None, required, choices, low, high)
     return spec if required else replace(spec, default=spec.check(op, parameter.default))

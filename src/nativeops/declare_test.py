@@ -19,6 +19,7 @@ from nativeops.declare import (
     Int64,
     Kept,
     Uint8,
+    op,
     read,
     transpose,
 )
@@ -103,6 +104,14 @@ def test_attribute_of_another_type_is_refused() -> None:
     def f(x: Float[Array, "n"], *, s: str = "a") -> Float[Array, "n"]: ...
 
     refuses("`s` must be int, float, bool or a Literal", f)
+
+
+@pytest.mark.parametrize("kernel", ["", ".", None])
+def test_kernel_that_is_no_file_is_refused(kernel: Any) -> None:
+    with pytest.raises(TypeError, match="f: `kernel` must be the name of a C"):
+
+        @op(kernel=kernel)
+        def f(x: Float[Array, "n"]) -> Float[Array, "n"]: ...
 
 
 def test_choices_that_are_no_words_are_refused() -> None:

@@ -22,4 +22,21 @@ void beyond_half_precision(Device& dev, In<T, 2> x, Out<T, 2> out) {
            [=] KERNEL(int64_t b, int64_t i) { out(b, i) = T(100000 * Accum<T>(x(b, i))); });
 }
 
+template <class T>
+void scaled_rows(Device& dev, In<T, 2> x, Out<T, 2> out) {
+  fill(dev, out, [=] KERNEL(int64_t n, int64_t k) { return 3 * Accum<T>(x(n, k)); });
+}
+
+template <class T>
+void rotated(Device& dev, In<T, 2> x, In<T, 2> cos, In<T, 2> sin, Out<T, 2> out) {
+  using A = Accum<T>;
+  for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t n) {
+    team.each(0, cos.size(1), [=](int64_t k) {
+      const A a = x(n, 2 * k), b = x(n, 2 * k + 1), c = cos(n, k), s = sin(n, k);
+      out(n, 2 * k) = T(a * c - b * s);
+      out(n, 2 * k + 1) = T(a * s + b * c);
+    });
+  });
+}
+
 }  // namespace nativeops

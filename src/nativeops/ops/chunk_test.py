@@ -86,6 +86,17 @@ def test_unchunk_inverts_chunk_wherever_frames_take_part(size: int, step: int) -
     np.testing.assert_allclose(whole.x, np.where(here[..., None], x, 0), rtol=1e-15)
 
 
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("d", [256, 257, 700])
+def test_wide_rows_of_many_chunks_are_put_together(level: str, d: int) -> None:
+    x = np.random.default_rng(3).standard_normal((40, 2, d))
+    sizes = {"chunk_size": 14, "chunk_step": 2}
+    with selected(level):
+        chunks = chunk(x, **sizes).chunks
+        again = unchunk(chunks, n_time=40, n_batch=2, chunk_step=2)
+    np.testing.assert_allclose(again.x, x, rtol=1e-13)
+
+
 def test_frames_between_chunks_come_back_as_zeros() -> None:
     x = np.ones((10, 1, 1))
     cut = chunk(x, chunk_size=2, chunk_step=5)
@@ -171,6 +182,16 @@ def test_long_results_are_right_wherever_they_begin(level: str) -> None:
             assert not out[len(frames) :, b * n + k].any()
         whole = unchunk(out, n_time=1500, n_batch=3, chunk_step=350).x
         np.testing.assert_allclose(whole, x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_long_results_of_short_rows_are_right(level: str) -> None:
+    x = np.random.default_rng(4).standard_normal((10, 1, 3)).astype("float32")
+    with selected(level):
+        found = chunk(x, chunk_size=1 << 20, chunk_step=1).chunks
+    assert found.nbytes > 8 << 20
+    assert np.array_equal(found[:10], x)
+    assert not found[10:].any()
 
 
 def test_bits_do_not_depend_on_the_number_of_threads() -> None:

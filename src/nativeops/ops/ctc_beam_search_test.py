@@ -147,6 +147,22 @@ def test_bonus_counts_labels() -> None:
         assert score == pytest.approx(plain[labels] + 0.75 * len(labels), abs=1e-12)
 
 
+# Whole numbers have exact sums, so that many prefixes are equally probable.
+@pytest.mark.parametrize("bonus", [-1.5, 0.0, 2.5, 6.0])
+@pytest.mark.parametrize("threshold", [0.0, 0.06, 0.2])
+def test_narrow_beam_is_that_of_the_reference(bonus: float, threshold: float) -> None:
+    random = np.random.default_rng(7)
+    for width in (1, 2, 3, 5):
+        x = random.integers(-4, 0, (9, 20, 4)).astype("float64")
+        options = {"beam_width": width, "n_best": width, "normalized": True}
+        options |= {"token_threshold": threshold, "insertion_bonus": bonus}
+        found = ctc_prefixes(x, **options)
+        expected = ctc_prefixes.reference(x, **options, blank=0)
+        for name, mine in found._asdict().items():
+            right = getattr(expected, name)
+            np.testing.assert_allclose(mine, right, rtol=1e-12, err_msg=f"{name}, width {width}")
+
+
 def test_threads_do_not_change_a_bit() -> None:
     x = RANDOM.standard_normal((50, 9, 30)).astype("f")
     before, found = nativeops.get_num_threads(), []

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from nativeops import NativeOpsError, ctc_greedy_decode
+from nativeops.ops.ctc_best_path import ctc_best_path
+from nativeops.testing.aspects import levels, selected
 
 RANDOM = np.random.default_rng(3)
+each_level = pytest.mark.parametrize("level", levels())
 
 
 def test_equals_tensorflow_greedy_decoder() -> None:
@@ -43,6 +46,17 @@ def test_first_of_equal_classes_wins_and_nan_says_nothing() -> None:
     assert labels.tolist() == [[1, -1, -1], [1, 1, -1]]
     assert lengths.tolist() == [1, 2]
     assert np.isnan(scores).tolist() == [False, True]
+
+
+@each_level
+def test_frame_without_any_class_has_no_probability(level: str) -> None:
+    x = np.zeros((3, 2, 4))
+    x[1, 0] = -np.inf
+    with selected(level):
+        _, lengths, scores = ctc_best_path(x, blank=3)
+    assert scores[0] == -np.inf
+    assert scores[1] == pytest.approx(-3 * np.log(4))
+    assert lengths.tolist() == [1, 1], "of equal classes, -inf too, the first is said"
 
 
 def test_lengths_out_of_range_are_refused() -> None:

@@ -44,6 +44,14 @@ def test_mask_follows_from_bits_of_each_element(seed: int, p: float) -> None:
     assert np.array_equal(mask(seed, p, stream).ravel(), expected)
 
 
+@pytest.mark.parametrize("k", [0, 1, 17])
+def test_element_stays_whose_bits_are_the_probability(k: int) -> None:
+    own = int(philox((np.arange(20), 0, 0, 0), (11, 0))[0][k])
+    for bits, stays in ((own, True), (own + 1, False)):
+        found = dropout(np.ones((1, 1, 20)), np.array([11]), p=bits / 2**32)
+        assert (found[0, 0, k] != 0) == stays
+
+
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_dropped_share_is_the_probability_and_the_mean_stays(p: float) -> None:
     dropped = 1 - mask(3, p).mean()

@@ -10,7 +10,7 @@ import pytest
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
-from nativeops import NativeOpsError, edit_distance, pairwise_edit_distance
+from nativeops import NativeOpsError, edit_alignment, edit_distance, pairwise_edit_distance
 from nativeops.ops.edit_distance import normalized_edit_distance
 from nativeops.testing import installed
 from nativeops.testing.arrays import arrays_of
@@ -62,6 +62,8 @@ def rapidfuzz(a, b, a_len, b_len):
         (19, 512, 390, 6),
         (9, 400, 513, 20_000),
         (2, 1500, 600, 400),
+        (9, 440, 430, 6),  # groups of seven words
+        *((1, ta, tb, 3) for ta in (1100, 2300) for tb in (1151, 1152, 1153)),
     ],
 )
 def test_agrees_with_rapidfuzz(level: str, batch: int, ta: int, tb: int, kinds: int) -> None:
@@ -116,6 +118,23 @@ def test_labels_of_64_bits_differ_in_any_bit(level: str) -> None:
             assert edit_distance(a, a) == [0]
             assert np.array_equal(edit_distance(a, b), rapidfuzz(a, b, [120], [120])), bit
             assert np.array_equal(pairwise_edit_distance(a, b)[0], rapidfuzz(a, b, [120], [120]))
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize(
+    "value", [(1 << 8) - 1, 1 << 8, (1 << 16) - 1, 1 << 16, (1 << 32) - 1, 1 << 32]
+)
+def test_the_least_and_the_largest_label_of_a_code_differ(level: str, value: int) -> None:
+    random = np.random.default_rng(0)
+    a, b = value * labels(random, 3, 90, 2, "int64"), value * labels(random, 3, 70, 2, "int64")
+    expected = rapidfuzz(a, b, [90] * 3, [70] * 3)
+    long = np.zeros((1, 4500), np.int64)
+    other = long.copy()
+    other[0, [7, 2000]] = value
+    with selected(level):
+        assert np.array_equal(edit_distance(a, b), expected)
+        assert np.array_equal(edit_alignment(a, b).counts[:, 1:].sum(1), expected)
+        assert edit_distance(long, other, max_distance=5) == [2]
 
 
 @pytest.mark.parametrize("level", levels())

@@ -79,6 +79,18 @@ def test_posteriors_sum_to_one_and_the_sum_is_the_same_in_all_frames(level: str,
 
 
 @each_level
+@each_dtype
+def test_no_posterior_is_more_than_one(level: str, dtype: str) -> None:
+    random = np.random.default_rng(1)
+    edges, weights, ends = ctc_fsa(random.integers(1, 5, (1, 200)))
+    costs = random.exponential(60.0, (600, 1, 5)).astype(dtype)
+    with selected(level):
+        found = fast_baum_welch(costs, edges, weights.astype(dtype), ends).fwdbwd
+    assert (found == 0).any(), "some class is certain"
+    assert not np.signbit(found).any()
+
+
+@each_level
 def test_long_sequence_is_as_exact_as_in_double(level: str) -> None:
     costs, *automata = ctc(20000, 1, 6, 300)
     with selected(level):
@@ -174,6 +186,19 @@ def test_threads_that_share_long_sequences_give_the_same_bits(level, kind, lengt
     assert np.array_equal(packed_fwdbwd[: lengths[0]], fwdbwd[:, 0])
     assert np.isfinite(obs[:, 0]).all() == (where != "no path")
     assert np.isnan(obs[0, 1]) == (where == "nan")
+
+
+# Alone, and where threads share a sequence.
+@each_level
+@pytest.mark.parametrize("threads", [1, 2])
+def test_totals_beyond_all_numbers_are_told(level: str, threads: int) -> None:
+    edges = np.zeros((4, 8), "int32")  # so that a frame is enough work to be shared
+    given = edges, np.zeros(8, "float32"), np.zeros((2, 1), "int32")
+    costs = np.full((20000, 1, 1), -1e4, "float32")
+    with selected(level), num_threads(threads):
+        found = fast_baum_welch(costs, *given)
+    assert np.isnan(found.fwdbwd).all()
+    assert np.isnan(found.obs_scores).all()
 
 
 @each_level

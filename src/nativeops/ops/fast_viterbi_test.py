@@ -7,7 +7,7 @@ import networkx
 import numpy as np
 import pytest
 
-from nativeops import ctc_fsa, fast_viterbi, forced_align
+from nativeops import ctc_fsa, fast_baum_welch, fast_viterbi, forced_align
 from nativeops.errors import RangeError
 from nativeops.ops._paths import example
 from nativeops.testing.aspects import levels, num_threads, selected
@@ -133,6 +133,17 @@ def test_nan_stays_in_its_sequence(level: str) -> None:
 
 
 @each_level
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_weight_that_is_no_cost_makes_its_own_sequence_nan(level: str, bad: float) -> None:
+    edges, weights, ends = ctc_fsa(np.array([[1, 2], [1, 2]]))
+    weights[np.flatnonzero(edges[3] == 1)[2]] = bad
+    with selected(level):
+        found = fast_viterbi(np.zeros((6, 2, 4), "float32"), edges, weights, ends)
+    assert np.isnan(found.scores).tolist() == [False, True]
+    assert (found.alignment[:, 1] == -1).all()
+
+
+@each_level
 def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
     scores = RANDOM.standard_normal((50, 7, 12)).astype("float32")
     edges, weights, ends = ctc_fsa(RANDOM.integers(1, 12, (7, 15)))
@@ -219,6 +230,22 @@ def test_levels_take_the_same_path_of_equal_ones_through_hmms(states: int) -> No
         check_levels(scores, edges[:, ::-1], weights[::-1], ends)
 
 
+@pytest.mark.parametrize("far", [15, 16, 17])
+def test_long_arcs_of_many_states_are_taken(far: int) -> None:
+    random = np.random.default_rng(far)
+    arcs = [(s, s + k) for s in range(70) for k in (0, 1, far) if s + k < 70]
+    arcs.sort(key=lambda arc: arc[1])
+    edges = np.array([(a, b, b % 4, 0) for a, b in arcs], "int32").T
+    weights, ends = np.abs(quarters(random, len(arcs))), np.array([[0], [69]], "int32")
+    scores = quarters(random, 40, 1, 4)
+    check_levels(scores, edges, weights, ends)
+    expected = fast_baum_welch.reference(-scores.astype("float64"), edges, weights, ends)
+    for level in levels():
+        with selected(level):
+            found = fast_baum_welch(-scores, edges, weights, ends)
+        np.testing.assert_allclose(found.obs_scores, expected.obs_scores, rtol=1e-5)
+
+
 def test_levels_take_the_same_path_of_equal_ones_through_any_automata() -> None:
     for edges in range(0, 60, 7):
         made = example(RANDOM, {"b": 5, "c": 4, "e": edges, "m": 4})
@@ -263,6 +290,22 @@ def test_threads_that_share_one_of_two_sequences_give_the_same_bits(lengths: lis
     assert all(one == results[0] for one in results)
 
 
+# Rows are not written anew before all threads have read them.
+def test_threads_read_far_rows_in_time() -> None:
+    random = np.random.default_rng(3)
+    edges, weights = hmm(random, 1100, ((3, 1000), (3, 900), (3, 800)))
+    far = edges[1] - edges[0] > 100
+    weights[:] = 4
+    weights[far] = 0
+    weights[edges[0] == edges[1]] = 0
+    scores, ends = quarters(random, 4100, 1, 9), np.array([[0], [1099]], "int32")
+    results = []
+    for n in (1, 2, 3, 4, 4, 4):
+        with num_threads(n):
+            results.append(bits(scores, edges, weights, ends))
+    assert all(one == results[0] for one in results)
+
+
 @pytest.mark.parametrize("size", [(0, 2, 3, 4), (3, 0, 3, 4), (3, 2, 0, 4), (3, 2, 3, 0), (0,) * 4])
 def test_empty_axes(size) -> None:
     t, b, c, e = size
@@ -297,6 +340,16 @@ def test_finite_scores_and_weights_may_have_any_size(dtype: str, size: float, le
         scores[1] = wrong
         with selected(level):
             assert np.isnan(fast_viterbi(scores, edges, np.zeros(3, dtype), ends).scores).all()
+
+
+@each_level
+def test_finite_end_weights_may_have_any_size(level: str) -> None:
+    given = np.zeros((3, 1, 1)), np.zeros((4, 1), "int32"), np.zeros(1), np.zeros((2, 1), "int32")
+    ends, costs = np.zeros((2, 1), "int32"), np.array([1e300])
+    with selected(level):
+        found = fast_viterbi(*given, end_states=ends, end_weights=costs)
+    assert found.scores.tolist() == [-1e300]
+    assert not found.alignment.any()
 
 
 def test_what_alignments_say_beyond_the_end_fits_in_32_bits() -> None:

@@ -102,6 +102,21 @@ def test_equals_its_reference_at_the_edges_of_vectors(level: str, dtype: str, to
     assert np.array_equal(found.scores, expected.scores.astype(dtype))
 
 
+# Sums of whole numbers are exact, so that many paths are equal.
+@each_level
+def test_of_equal_paths_that_of_the_reference_is_taken(level: str) -> None:
+    random = np.random.default_rng(8)
+    for blank, loop in ((0, True), (3, True), (1, False)):
+        scores = -random.integers(0, 2, (40, 30, 4)).astype("float32")
+        targets = random.choice(np.delete(np.arange(4), blank), (30, 9))
+        given = scores, targets, random.integers(20, 41, 30), random.integers(0, 10, 30)
+        expected = forced_align.reference(*given, blank=blank, label_loop=loop)
+        with selected(level):
+            found = forced_align(*given, blank=blank, label_loop=loop)
+        for name in ("labels", "starts", "ends"):
+            assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+
+
 @each_level
 def test_long_recording_is_aligned_as_exactly_as_in_double(level: str) -> None:
     t, s = 20000, 1500
@@ -113,6 +128,17 @@ def test_long_recording_is_aligned_as_exactly_as_in_double(level: str) -> None:
     best, other = (np.sum(a.scores, dtype="float64") for a in (wide, found))
     assert best - other <= 1e-6 * abs(best), "rounding cost a better path"
     assert np.mean(found.labels == wide.labels) > 0.999
+
+
+@each_level
+def test_very_long_recording_is_aligned_as_in_double(level: str) -> None:
+    random = np.random.default_rng(0)
+    scores = np.log(random.dirichlet(np.full(6, 0.3), (200_000, 1)).clip(1e-30)).astype("float32")
+    targets = random.integers(1, 6, (1, 100))
+    with selected(level):
+        found = forced_align(scores, targets)
+        wide = forced_align(scores.astype("float64"), targets)
+    assert np.mean(found.labels == wide.labels) > 0.9999
 
 
 @each_level
@@ -143,6 +169,18 @@ def test_threads_that_share_a_long_recording_give_the_bits_of_one(level: str) ->
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+# Unlike above, sums are rounded.
+@each_level
+def test_rounding_is_that_of_one_thread(level: str) -> None:
+    random = np.random.default_rng(0)
+    scores = (random.integers(1, 4, (4000, 1, 6)) * -0.1).astype("float32")  # many near-ties
+    targets, labels = random.integers(1, 6, (1, 500)), []
+    for n in (1, 2, 4):
+        with selected(level), num_threads(n):
+            labels.append(forced_align(scores, targets).labels)
+    assert all(np.array_equal(other, labels[0]) for other in labels)
+
+
 @each_level
 def test_row_of_minus_infinity_leaves_no_path_and_disturbs_no_other_sequence(level: str) -> None:
     scores, targets = draw(12, 3, 4), RANDOM.integers(1, 4, (3, 4))
@@ -153,6 +191,18 @@ def test_row_of_minus_infinity_leaves_no_path_and_disturbs_no_other_sequence(lev
     assert (found.labels[:, 1] == -1).all()
     assert (found.scores[:, 1] == -np.inf).all()
     assert np.array_equal(found.labels[:, ::2], alone.labels[:, ::2])
+
+
+@each_level
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_row_of_minus_infinity_long_ago_leaves_no_path(level: str, dtype: str) -> None:
+    scores = np.zeros((80, 2, 3), dtype)
+    scores[5, 1] = -np.inf
+    with selected(level):
+        found = forced_align(scores, np.array([[1, 2], [1, 2]]))
+    assert (found.scores[:, 1] == -np.inf).all()
+    assert (found.labels[:, 1] == -1).all()
+    assert np.isfinite(found.scores[:, 0]).all()
 
 
 @each_level
@@ -178,6 +228,17 @@ def test_nan_stays_in_its_sequence_and_is_seen(level: str) -> None:
     assert not np.isnan(found.scores[:, [0, 2]]).any(), "a class that is no target was looked at"
 
 
+@each_level
+def test_nan_is_seen_without_targets(level: str) -> None:
+    scores = np.zeros((4, 2, 2))
+    scores[1, 0, 0] = np.nan
+    with selected(level):
+        found = forced_align(scores, np.zeros((2, 0), int))
+    assert np.isnan(found.scores[:, 0]).all()
+    assert (found.labels[:, 0] == -1).all()
+    assert not found.labels[:, 1].any()
+
+
 @pytest.mark.parametrize("size", [(0, 2, 3, 1), (4, 0, 3, 2), (4, 2, 3, 0), (0, 0, 0, 0)])
 def test_empty_axes_give_empty_results(size) -> None:
     t, b, c, s = size
@@ -194,6 +255,21 @@ def test_batch_first_scores_are_read_where_they_are() -> None:
         forced_align(scores, targets), forced_align(swapped, targets[:, ::-1][:, ::-1]), strict=True
     ):
         assert np.array_equal(a, b)
+
+
+@each_level
+def test_classes_may_lie_apart(level: str) -> None:
+    random = np.random.default_rng(9)
+    scores = -random.exponential(1.0, (30, 3, 6))
+    targets = random.integers(0, 5, (3, 7))
+    apart = np.repeat(scores, 2, 2)[..., ::2]
+    with selected(level):
+        pairs = zip(
+            forced_align(apart, targets, blank=5),
+            forced_align(scores, targets, blank=5),
+            strict=True,
+        )
+        assert all(np.array_equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,17 @@ def test_nan_logit_makes_its_own_sequence_nan(level: str) -> None:
 
 
 @each_level
+@pytest.mark.parametrize("frame", [0, 4, 5, 9])
+def test_nan_in_any_frame_is_seen(level: str, frame: int) -> None:
+    edges, weights, ends = ctc_fsa(np.array([[1, 2], [1, 2]]))
+    logits = np.zeros((10, 2, 4), "float32")
+    logits[frame, 1, 2] = np.nan
+    with selected(level):
+        loss = fsa_loss(logits, edges, weights, ends, normalized=True)
+    assert np.isnan(loss).tolist() == [False, True]
+
+
+@each_level
 def test_nan_logit_makes_gradients_of_its_automaton_nan_and_of_no_other(level: str) -> None:
     logits = RANDOM.standard_normal((12, 3, 5))
     logits[3, 1, 0] = np.nan

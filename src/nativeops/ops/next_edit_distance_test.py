@@ -95,6 +95,14 @@ def test_blank_candidate_and_ended_sequence_leave_the_row_as_it_is(batch) -> Non
     assert np.array_equal(next_edit_distance_row(row, labels[:, 0], n, still + 1, b, m), row)
 
 
+@pytest.mark.parametrize("level", levels())
+def test_minus_one_is_a_label_where_none_is_blank(level: str) -> None:
+    row, zero = np.array([[0, 1, 2]], "int32"), np.zeros(1, "int32")
+    given = row, np.array([[-1, 7, 5]]), zero, zero, np.array([[-1, 7]]), np.array([2], "int32")
+    with selected(level):
+        assert next_edit_distance_reduce(*given).tolist() == [[1, 1, 2]]
+
+
 def test_rows_that_no_table_has_are_followed_all_the_same() -> None:
     random = np.random.default_rng(3)
     row = random.integers(0, 9, (5, 8)).astype(np.int32)
@@ -107,6 +115,19 @@ def test_rows_that_no_table_has_are_followed_all_the_same() -> None:
             row, labels, n, still, b, m, optimal_completion=least
         )
         assert np.array_equal(found, expected)
+
+
+# The first entry is not read from the row, also where `b` is empty.
+@pytest.mark.parametrize("level", levels())
+def test_first_entry_follows_from_the_number_of_labels(level: str) -> None:
+    row, still = np.array([[5, 5], [0, 9]], "int32"), np.zeros(2, "int32")
+    labels, n = np.zeros((2, 3), int), np.array([2, 3], "int32")
+    with selected(level):
+        for least in (False, True):
+            found = next_edit_distance_reduce(
+                row, labels, n, still, np.ones((2, 1), int), still, optimal_completion=least
+            )
+            assert found.tolist() == [[3] * 3, [4] * 3]
 
 
 def test_length_that_is_none_is_refused(batch) -> None:

@@ -112,6 +112,11 @@ def test_label_and_end_outside_are_refused() -> None:
     assert ocd_targets(a, b, b_len=beyond, n_labels=5)[0, 0].tolist() == [True] + [False] * 4
 
 
+def test_label_of_the_number_of_labels_is_refused() -> None:
+    with pytest.raises(NativeOpsError, match=r"`b\[0, 1\]` is 5, but must be from 0 to 4"):
+        ocd_targets(np.zeros((1, 2), int), np.array([[4, 5]]), n_labels=5)
+
+
 @pytest.mark.parametrize(
     "op", [optimal_completion_edit_distance, optimal_completion_edit_distance_per_successor]
 )

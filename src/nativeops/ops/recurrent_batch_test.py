@@ -11,7 +11,16 @@ import pytest
 
 from nativeops.ops.recurrent_test import both_ways, each_kind, each_level
 from nativeops.testing.aspects import num_threads, selected
-from nativeops.testing.recurrent import KINDS, Kind, Values, draw, draw_arriving, forward_backward
+from nativeops.testing.recurrent import (
+    KINDS,
+    LSTM,
+    Kind,
+    Values,
+    draw,
+    draw_arriving,
+    forward_backward,
+    run_all,
+)
 from nativeops.testing.tolerance import assert_same
 
 # Sequences of no, of one and of all steps, in no order.
@@ -82,6 +91,20 @@ def test_sequence_in_a_batch_is_as_alone(kind: Kind, reverse, level: str, dtype,
                 mine = mine[:length] if axis else mine
                 of_kept = name.startswith("d_")
                 assert_near(mine, single[name], f"`{name}` of sequence {b}", of_kept=of_kept)
+
+
+# Gates beyond 16 MB are written past the caches.
+@each_level
+def test_results_beyond_the_caches_are_those_of_parts_of_the_batch(level: str) -> None:
+    given = draw(LSTM, (20, 2200, 3, 28), None, dtype="float32")  # of no whole vectors
+    with selected(level):
+        whole = run_all(LSTM.op, given)
+        assert whole["gates"].nbytes > 16 << 20
+        for part in (slice(0, 1100), slice(1100, 2200)):
+            own = {name: given[name][part] for name in ("h_0", "c_0")}
+            found = run_all(LSTM.op, {**given, **own, "x": given["x"][:, part]})
+            for name in ("output", "gates", "cells"):
+                assert_near(whole[name][:, part], found[name], f"`{name}`")
 
 
 @each_kind
@@ -191,6 +214,19 @@ def test_what_lies_beyond_the_ends_has_no_influence(kind: Kind, reverse: bool, l
         assert_same(found[name], array, f"`{name}`")
 
 
+# Two numbers of 16 bits may be read as one word; rows here have an odd number.
+@each_kind
+@each_level
+def test_what_lies_beyond_the_ends_is_in_no_word(kind: Kind, level: str) -> None:
+    lengths = [6, 0, 1, 9, 3, 9, 2]
+    given = draw(kind, (9, 7, 7, 16), lengths, dtype="bfloat16")
+    with selected(level):
+        before = kind.op(**given)._asdict()
+        for b, length in enumerate(lengths):
+            given["x"][length:, b] = np.nan
+        assert same(kind.op(**given)._asdict(), before)
+
+
 @each_kind
 @both_ways
 @each_level
@@ -213,6 +249,18 @@ def results(kind: Kind, size: tuple[int, int, int, int] = (20, 8, 30, 70)) -> Va
 
 def same(found: Values, expected: Values) -> bool:
     return all(np.array_equal(found[name], array) for name, array in expected.items())
+
+
+@each_level
+def test_what_other_calls_left_in_memory_has_no_influence(level: str) -> None:
+    given = draw(LSTM, (20, 3, 7, 16), None, dtype="bfloat16")
+    nan = draw(LSTM, (20, 3, 8, 16), None, dtype="bfloat16")
+    nan["x"] = np.repeat(np.full_like(nan["x"], np.nan), 2, 2)[..., ::2]  # which is copied
+    with selected(level):
+        expected = LSTM.op(**given)._asdict()
+        for _ in range(3):
+            LSTM.op(**nan)
+            assert same(LSTM.op(**given)._asdict(), expected)
 
 
 def test_concurrent_calls_from_many_threads_are_right() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from nativeops.ops.recurrent_test import both_ways, each_kind, each_level
 from nativeops.testing.arrays import numpy_dtype
-from nativeops.testing.aspects import selected
+from nativeops.testing.aspects import num_threads, selected
 from nativeops.testing.marks import without_sanitizer
 from nativeops.testing.recurrent import LSTM, RELU, Kind, Values, as_dtype, draw
 
@@ -55,6 +55,24 @@ def test_no_change_of_a_weight_is_missed(kind: Kind, level: str, dtype: str) -> 
             assert results(kind, given) == before, f"`{name}` is as it was"
 
 
+# Fingerprints are of biases whose numbers lie side by side.
+@each_kind
+@each_level
+def test_change_of_a_bias_with_gaps_is_not_missed(kind: Kind, level: str) -> None:
+    given = draw(kind, SIZES, None, dtype="float32", seed=6)
+    for name in ("b_ih", "b_hh"):
+        given[name] = np.repeat(given[name], 2)[::2]
+    with selected(level):
+        for _ in range(TIMES):
+            before = results(kind, given)
+        for name in ("b_ih", "b_hh"):
+            given[name][-1] += 1
+            after = results(kind, given)
+            assert after == packed_anew(kind, given)
+            assert after != before, f"`{name}` was changed"
+            before = after
+
+
 def test_the_least_change_counts_in_every_row_and_column() -> None:
     given = draw(LSTM, SIZES, None, dtype="float32")
     before = results(LSTM, given)
@@ -89,6 +107,30 @@ def test_the_same_bits_in_another_dtype_are_other_weights(
         assert results(kind, viewed) == packed_anew(kind, viewed)
 
 
+@each_kind
+@each_level
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_call_without_steps_keeps_no_weights(kind: Kind, level: str, dtype: str) -> None:
+    given = as_dtype(draw(kind, SIZES, None, seed=5), numpy_dtype(dtype))
+    with selected(level):
+        expected = packed_anew(kind, given)
+        for _ in range(TIMES):
+            results(kind, {**given, "x": given["x"][:0]})
+        assert results(kind, given) == expected
+
+
+@each_kind
+@each_level
+def test_kept_weights_are_those_of_so_many_threads(kind: Kind, level: str) -> None:
+    given = draw(kind, (60, 1, 70, 130), None, dtype="float32", seed=7)
+    with selected(level):
+        for n in (1, 4, 2, 3):
+            with num_threads(n):
+                expected = packed_anew(kind, given)
+                for _ in range(TIMES):
+                    assert results(kind, given) == expected, f"with {n} threads"
+
+
 def test_layers_that_run_at_once_have_their_own_weights() -> None:
     layers = [draw(RELU, SIZES, None, dtype="float32", seed=seed) for seed in range(6)]
     expected = [packed_anew(RELU, given) for given in layers]
@@ -117,3 +159,27 @@ def test_memory_is_bounded() -> None:
         for _ in range(TIMES):
             LSTM.op(**given)
     assert resident() - before < 80 << 20
+
+
+@without_sanitizer
+def test_memory_of_few_large_weights_is_bounded() -> None:
+    given = draw(LSTM, (60, 1, 512, 512), None, dtype="float32")
+    for _ in range(TIMES):
+        LSTM.op(**given)
+    before = resident()
+    for layer in range(30):  # of 8 MB each
+        given["w_ih"][0, 0] = given["w_hh"][0, 0] = layer
+        for _ in range(TIMES):
+            LSTM.op(**given)
+    assert resident() - before < 100 << 20
+
+
+@without_sanitizer
+def test_memory_of_many_small_weights_is_bounded() -> None:
+    given = draw(LSTM, (60, 1, 4, 2), None, dtype="float32")
+    LSTM.op(**given)
+    before = resident()
+    for layer in range(6000):
+        given["w_ih"][0, 0] = layer
+        LSTM.op(**given)
+    assert resident() - before < 8 << 20

@@ -9,18 +9,20 @@ import pytest
 import nativeops
 from nativeops.declare import Array, Float, op
 from nativeops.frameworks.base import FRAMEWORKS
-from nativeops.ops.recurrent_test import both_ways, each_kind, each_level
+from nativeops.ops.recurrent_test import both_ways, check_close, each_kind, each_level
 from nativeops.testing import cases, installed
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.aspects import levels, selected
 from nativeops.testing.recurrent import (
     KINDS,
+    PROJECTED,
     Kind,
     Values,
     as_dtype,
     draw,
     draw_arriving,
     forward_backward,
+    torch_results,
 )
 from nativeops.testing.tolerance import assert_same
 
@@ -71,6 +73,18 @@ def test_rms_error_of_high_is_at_most_1e_5(kind: Kind, level: str, size) -> None
         scale = max(1.0, float(np.abs(exact[name]).max(initial=0)))
         rms = np.sqrt(np.mean((found - exact[name]) ** 2)) / scale
         assert rms <= 1e-5, f"`{name}`"
+
+
+@each_level
+@pytest.mark.parametrize("units", [6, 7, 34, 35])
+def test_bfloat16_of_odd_sizes_is_near_float64(level: str, units: int) -> None:
+    pytest.importorskip("torch")
+    given = draw(PROJECTED, (6, 9, 5, units), dtype="bfloat16")
+    arriving = draw_arriving(PROJECTED, given)
+    wide = [as_dtype(values, "float64") for values in (given, arriving)]
+    with selected(level):
+        found = forward_backward(PROJECTED, given, arriving)
+    check_close(found, torch_results(PROJECTED, *wide), 0.06)
 
 
 @pytest.mark.skipif(levels()[-1] != "amx", reason="this CPU has no AMX, so high is highest")

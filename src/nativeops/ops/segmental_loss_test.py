@@ -199,6 +199,22 @@ def test_segments_beyond_the_end_do_not_count_and_nan_stays_in_its_sequence(leve
 
 
 @each_level
+def test_nan_is_the_gradient_of_an_end_that_no_edge_leads_to(level: str) -> None:
+    edges, ends = (
+        np.array([[0, 0], [1, 1], [0, 0], [0, 1]], "int32"),
+        np.array([[0, 0, 1], [1, 5, 1]]),
+    )
+    given = edges, np.zeros(2), np.zeros((2, 2), "int32"), np.ones(2)
+    scores = np.zeros((1, 1, 2, 1))
+    scores[0, 0, 0] = np.nan
+    with selected(level):
+        found = segmental_loss_grad(
+            scores, *given, end_states=ends.astype("int32"), end_weights=np.zeros(3)
+        ).d_end_weights
+    np.testing.assert_array_equal(found, [np.nan, np.nan, 1])
+
+
+@each_level
 def test_nan_cost_of_a_length_counts_where_an_edge_could_have_it(level: str) -> None:
     labels = np.array([[0, 1], [1, 2]])
     scores, costs = np.zeros((4, 9, 2, 3)), np.zeros((2, 4))
@@ -227,6 +243,17 @@ def test_without_a_path_the_loss_is_infinite_and_nothing_flows_back(level: str) 
     assert not grad[:, :, ::2].any()
     assert grad[:, :, 1].sum() == pytest.approx(-2)
     assert torch.isfinite(grad).all()
+
+
+@each_level
+def test_gradient_of_an_end_without_a_path_is_zero(level: str) -> None:
+    edges, ends = np.array([[0, 1], [1, 2], [0, 0], [0, 0]], "int32"), np.array([[0, 0], [1, 2]])
+    given = np.zeros((1, 3, 1, 1)), edges, np.zeros(2), np.zeros((2, 1), "int32"), np.ones(1)
+    more = {"end_states": ends.astype("int32"), "end_weights": np.zeros(2)}
+    places = (None, None, None, np.full(2, np.nan))
+    with selected(level):  # two edges do not make up three frames
+        found = segmental_loss_grad(*given, **more, out=places).d_end_weights
+    assert found.tolist() == [0, 0]
 
 
 @each_level

@@ -6,6 +6,7 @@ import pytest
 
 from nativeops import cross_entropy_softmax_and_gradient_sparse as cross_entropy
 from nativeops import get_num_threads, set_num_threads
+from nativeops.ops.sparse_cross_entropy import cross_entropy_softmax_and_gradient_sparse_grad
 
 RANDOM = np.random.default_rng(12)
 
@@ -57,6 +58,28 @@ def test_large_logits_lose_nothing() -> None:
     zero = np.zeros((1, 1), int)
     made = cross_entropy(z, zero, zero + 1, np.ones((1, 1), np.float32))
     assert made.loss == 1e4, "a probability that underflows has a logarithm all the same"
+
+
+def test_gradient_of_the_largest_goes_to_the_first_of_equals() -> None:
+    zero = np.zeros((1, 1))
+    index = np.zeros((0, 1), int)
+    z = np.array([[[1.0, 2.0, 2.0, 0.0, 2.0]]])
+    found = cross_entropy_softmax_and_gradient_sparse_grad(
+        z, index, index, np.zeros((0, 1)), zero, np.zeros_like(z), zero + 3
+    )
+    assert found.d_z.tolist() == [[[0, 3, 0, 0, 0]]]
+
+
+def test_nan_in_a_frame_without_entries_does_not_matter() -> None:
+    z = np.array([[[np.nan, 1.0]], [[-np.inf, -np.inf]], [[0.0, 0.0]]])
+    place = np.full((1, 1), 2)
+    made = cross_entropy(z, place, place * 0, np.ones((1, 1)))
+    assert made.loss.ravel() == pytest.approx([0, 0, np.log(2)])
+    assert not made.grad_z[:2].any()
+    grads = cross_entropy_softmax_and_gradient_sparse_grad(
+        z, place, place * 0, np.ones((1, 1)), np.ones((3, 1)), np.zeros_like(z), np.zeros((3, 1))
+    )
+    assert not grads.d_z[:2].any()
 
 
 def test_losses_have_the_same_bits_for_any_number_of_threads() -> None:

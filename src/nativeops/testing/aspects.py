@@ -88,7 +88,10 @@ def check_out(case: "Case", first: Results) -> None:
         given = given if case.op.result else (given,)
         for made, (raw, inside, out), (spec, expected) in zip(given, places, first, strict=False):
             assert made is out, "`out` was given, but another array was returned"
-            assert_same(out, expected, f"`{spec.name}` in a given `out`")
+            if case.op.built_in:
+                assert_same(out, expected, f"`{spec.name}` in a given `out`")
+            else:  # a compiler may fuse products and sums otherwise where numbers lie apart
+                case.check_values([(spec, out)], "in a given `out`, ")
             raw[inside] = CANARY
             assert (raw == CANARY).all(), f"something was written beside `{spec.name}`"
 
