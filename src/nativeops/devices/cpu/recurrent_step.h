@@ -56,9 +56,10 @@ class StepFormulas {
   const A* middle(int64_t r) const { return middle_.words(r); }
 
   // The cell's formula at one place, or at two side by side: it is a chain of operations that wait
-  // for each other, and two chains take hardly longer than one.
+  // for each other, and two chains take hardly longer than one. What it calls is inlined: with bf16
+  // g++ would keep calls between them.
   template <class Some>
-  void apply(Some places, int64_t step, const Place* at) {
+  [[gnu::flatten]] void apply(Some places, int64_t step, const Place* at) {
     using W = typename Some::template Of<A>;
     W x[kGates], h[Cell::kStateGates], kept[Cell::kKept > 0 ? Cell::kKept : 1], c{}, before{};
     for (int g = 0; g < kGates; ++g) {
