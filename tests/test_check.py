@@ -31,6 +31,7 @@ PLANTED = [
     ("race_on_a_shared_value", "races", "race on a shared value"),
     ("histogram_without_atomics", "races", "update without atomics"),
     ("divergent_barrier", "races", "divergent barrier"),
+    ("sum_by_atomics", "races", "results depend on the order of blocks"),
     ("write_past_the_end", "memory", "writes past the end of an array"),
     ("write_past_the_workspace", "memory", "writes past the end of an array"),
     ("read_past_the_end", "memory", "reads past the end of an array"),

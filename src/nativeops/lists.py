@@ -8,6 +8,7 @@ import numpy as np
 
 from nativeops.errors import ArgumentError, ShapeError, message
 from nativeops.frameworks import DLPACK, framework_of, load
+from nativeops.frameworks.base import SYMBOLIC
 from nativeops.signature import ArraySpec, Signature
 
 _LOW, _HIGH = -(2**31), 2**31 - 1
@@ -42,6 +43,8 @@ def _is_integer(value: Any) -> bool:
 
 def hint(spec: ArraySpec, value: Any) -> str:
     """The way out for what is neither an array nor a list that stands for one."""
+    if type(value).__name__ == SYMBOLIC:
+        return "call the op in the `call` of a layer, which gets arrays."
     if _may_be_list(spec, value):
         return f"a list of integers would do, too, but {_obstacle(spec.name, value)}."
     dtype = f", {spec.dtypes[0]!r}" if len(spec.dtypes) == 1 else ""

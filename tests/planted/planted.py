@@ -113,6 +113,12 @@ def number_shared_by_calls(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: 
 
 
 @op(kernel="planted.h")
+def sum_by_atomics(x: Float[Array, "n"]) -> Float[Array, ""]:  # noqa: F821
+    """The sum of all numbers."""
+    return x.sum()
+
+
+@op(kernel="planted.h")
 def reference_of_some(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: F821
     """Each number less the largest, of which an empty array has none."""
     return x - x.max()

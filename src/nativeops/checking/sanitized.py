@@ -6,7 +6,7 @@ that is read after every case, or after the process died.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +15,7 @@ from nativeops.call import Op
 from nativeops.checking import invoke, reports, source
 from nativeops.checking.finding import Case, Finding, Steps, found
 from nativeops.checking.source import Place
+from nativeops.identity import kernel_files
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed
 from nativeops.testing.claims import wrong_reuse
@@ -26,6 +27,7 @@ THREADS_OF_A_BLOCK = 64  # on the debug device
 # Sizes of all axes: fewer than a block has threads, as many, and more than two blocks of them.
 RACE_SIZES = (2, THREADS_OF_A_BLOCK, 2 * THREADS_OF_A_BLOCK + 6)
 FEW = 3
+LONG = 10 * THREADS_OF_A_BLOCK + 6
 MOST_WORK = 3_000_000  # of all sizes multiplied: threads under a sanitizer are slow
 
 
@@ -76,6 +78,11 @@ def race_steps(op: Op[Any], log: Log) -> Steps:
         if problem:
             yield problem
             return
+    for case in long_cases(op):
+        yield Case(str(case))
+        if problem := depends_on_order(case):
+            yield problem
+            return
 
 
 def race_in_one_block(case: OpCase, log: Log) -> Finding | None:
@@ -85,6 +92,21 @@ def race_in_one_block(case: OpCase, log: Log) -> Finding | None:
     own, default = source.own_files(case.op), source.kernel(case.op)
     problem = reports.barrier(said, case.op.name, own, default)
     return problem or reports.race(log.new(), case.op.name, own, default)
+
+
+def depends_on_order(case: OpCase) -> Finding | None:
+    """Other bits where blocks come in the other order, as of floats that atomics sum up."""
+    _, first = invoke.results(case)
+    with patch.dict(os.environ, NATIVEOPS_BLOCKS_BACKWARDS="1"):
+        _, again = invoke.results(case)
+    if all(a.tobytes() == b.tobytes() for a, b in zip(first, again, strict=True)):
+        return None
+    text = (
+        f"other bits if the last block is the first ({case}): give floats an order, as `sum_rows`"
+    )
+    text += " does, instead of adding them by atomics."
+    bug = "results depend on the order of blocks"
+    return found(case.op.name, bug, text, source.kernel(case.op))
 
 
 def race_over_inputs(case: OpCase, log: Log) -> Finding | None:
@@ -108,12 +130,28 @@ def race_cases(op: Op[Any]) -> Iterator[OpCase]:
     plain = [case for case in cases(op) if case.layout == "contiguous"]
     narrow = [case for case in plain if case.dtypes == plain[0].dtypes]
     yield from (case for case in narrow if case.group in ("layout", "attributes", "absent"))
-    base = narrow[0]
     for size in RACE_SIZES:
-        for chosen in sizes_of(op, size):
-            if fits(op, chosen, base.attributes):
-                given = (base.leads, base.attributes)
-                yield OpCase(op, "numpy", "cpu", base.dtypes, chosen, *given)
+        yield from of_sizes(narrow[0], sizes_of(op, size))
+
+
+def long_cases(op: Op[Any]) -> Iterator[OpCase]:
+    """Each axis in turn long enough for several blocks, whose order matters only from three on.
+
+    And only to a kernel with atomics: all else that two blocks share is a race.
+    """
+    if not any("atomic" in path.read_text() for path in kernel_files(op.kernel)):
+        return
+    names = [name for name in free_names(op) if name != op.carries]
+    sizes = ({**dict.fromkeys(free_names(op), FEW), name: LONG} for name in names)
+    yield from of_sizes(next(iter(cases(op))), sizes)
+
+
+def of_sizes(case: OpCase, chosen: Iterable[dict[str, int]]) -> Iterator[OpCase]:
+    """The case with these sizes, as far as they fit."""
+    for sizes in chosen:
+        if fits(case.op, sizes, case.attributes):
+            given = (case.leads, case.attributes)
+            yield OpCase(case.op, "numpy", "cpu", case.dtypes, sizes, *given)
 
 
 def sizes_of(op: Op[Any], size: int) -> Iterator[dict[str, int]]:

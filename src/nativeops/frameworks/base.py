@@ -43,6 +43,8 @@ _ARRAYS = {
 
 # In place of a framework's name: any other array that has the methods of DLPack is read as NumPy's.
 DLPACK = "dlpack"
+# The type of what stands for an array while Keras builds a functional model.
+SYMBOLIC = "KerasTensor"
 
 # The function that runs a call that begins with an array of that type: run(op, args, kwargs).
 ENTRIES: dict[type, Callable[..., Any]] = {}
@@ -80,7 +82,9 @@ def framework_of(array_type: type) -> str | None:
             found = name
             break
     else:
-        if hasattr(array_type, "__jax_array__"):  # variables of Flax, of Keras with JAX
+        if array_type.__name__ == SYMBOLIC:
+            found = None  # it has all these methods, and each of them raises
+        elif hasattr(array_type, "__jax_array__"):  # variables of Flax, of Keras with JAX
             found = "jax"
         elif hasattr(array_type, "__torch_function__"):  # values of a symbolic trace (torch.fx)
             found = "torch"

@@ -12,6 +12,7 @@ if "KERAS_BACKEND" not in os.environ:
 import keras
 from keras import ops
 
+import nativeops
 import nativeops.layers.keras as fused
 from nativeops.errors import DtypeError
 from nativeops.testing import keras_pair
@@ -322,6 +323,12 @@ def test_layer_says_what_keras_says_of_wrong_input():
         fused.LSTM(UNITS)(tensor(normal(2, 3)))
     with pytest.raises(ValueError, match="expected a positive integer"):
         fused.GRU(0)
+
+
+def test_op_on_what_is_no_array_yet_names_the_way_out():
+    symbol = keras.Input((3,))
+    with pytest.raises(TypeError, match="call the op in the `call` of a layer"):
+        nativeops.pairwise_l1(symbol, symbol)
 
 
 @pytest.mark.parametrize(

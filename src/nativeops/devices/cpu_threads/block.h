@@ -199,7 +199,9 @@ void launch(Device& dev, Dim3 asked, Dim3 block, F kernel, int64_t scratch_bytes
   std::lock_guard<std::mutex> lock(debug::one_launch);
   Workspace<char> scratch = dev.workspace<char>(scratch_bytes);
   debug::only.scratch = scratch.data();
-  for (int64_t i = 0; i < grid.count(); ++i) {
+  const bool backwards = std::getenv("NATIVEOPS_BLOCKS_BACKWARDS") != nullptr;
+  for (int64_t n = 0; n < grid.count(); ++n) {
+    const int64_t i = backwards ? grid.count() - 1 - n : n;
     const unsigned x = static_cast<unsigned>(i % grid.x), rest = static_cast<unsigned>(i / grid.x);
     debug::run_block(kernel, Dim3(x, rest % grid.y, rest / grid.y), block, grid);
   }
