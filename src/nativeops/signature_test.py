@@ -300,6 +300,14 @@ def test_transposed_match_is_hinted_at() -> None:
         find("pairwise_l1")(np.zeros((3, 4)), np.zeros((4, 6)))
 
 
+def test_array_of_unlike_sides_does_not_fit_when_transposed() -> None:
+    square = Signature("op", (array_spec("x", "Float", "n n"),), (array_spec("out", "Float", "n"),))
+    with pytest.raises(ShapeError) as caught:
+        square.solve([Given("x", "float32", (3, 4), "Float[n n]")], {})
+    assert "axis `n` is 3 in `x` but 4 in `x`" in str(caught.value)
+    assert "give `x` the same size along both" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("value", "error", "words"),
     [

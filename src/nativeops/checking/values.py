@@ -230,7 +230,7 @@ def other_bits(case: OpCase) -> Finding | None:
             for before, after in zip(first, again, strict=True):
                 assert_same(after, before, "")
         except AssertionError:
-            text = f"{n} threads give other bits than one ({case})"
+            text = f"other bits with {n} threads than in a call with one before ({case})"
             bug = "results depend on the number of threads"
             return found(case.op.name, bug, text, source.kernel(case.op))
     try:
