@@ -34,6 +34,7 @@ PLANTED = [
     ("sum_by_atomics", "races", "results depend on the order of blocks"),
     ("write_past_the_end", "memory", "writes past the end of an array"),
     ("write_past_the_workspace", "memory", "writes past the end of an array"),
+    ("read_before_the_start", "memory", "reads before the start of an array"),
     ("read_past_the_end", "memory", "reads past the end of an array"),
     ("wrong_sign", "gradient", "gradient of `y` has the wrong sign"),
     ("wrong_sign_of_the_kernel", "values", "wrong sign"),

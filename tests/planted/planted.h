@@ -118,6 +118,13 @@ void number_shared_by_calls(Device& dev, In<T, 1> x, Out<T, 1> out) {
   for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = T(x(i) - *most); });
 }
 
+template <class T, class I>
+void read_before_the_start(Device& dev, In<T, 1> x, In<I, 1> index, Out<T, 1> out) {
+  fill(dev, out, [=] KERNEL(int64_t i) {
+    return index(i) < x.size(0) ? x(index(i)) : T(0.0f);  // bug: below 0
+  });
+}
+
 template <class T>
 void sum_by_atomics(Device& dev, In<T, 1> x, Out<T, 0> out) {
   auto memory = dev.workspace<Accum<T>>(1);

@@ -113,6 +113,16 @@ def number_shared_by_calls(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: 
 
 
 @op(kernel="planted.h")
+def read_before_the_start(
+    x: Float[Array, "n"],  # noqa: F821
+    index: Int[Array, "m"],  # noqa: F821
+) -> Float[Array, "m"]:  # noqa: F821
+    """``x[index]``, 0 where there is no such number."""
+    padded = np.append(x, 0.0)
+    return padded[np.where((index >= 0) & (index < len(x)), index, len(x))]
+
+
+@op(kernel="planted.h")
 def sum_by_atomics(x: Float[Array, "n"]) -> Float[Array, ""]:  # noqa: F821
     """The sum of all numbers."""
     return x.sum()

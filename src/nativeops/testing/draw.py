@@ -200,7 +200,7 @@ def _draw(spec: ArraySpec, random: np.random.Generator, shape: tuple[int, ...]) 
         return random.random(shape) < 0.5
     if spec.kind == "Uint8":
         return random.integers(0, 256, shape, dtype=np.uint8)
-    return random.integers(0, 4, shape)
+    return random.integers(-1, 4, shape)
 
 
 def rounded(values: Any, dtype: str) -> Any:
