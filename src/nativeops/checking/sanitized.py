@@ -20,6 +20,7 @@ from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed
 from nativeops.testing.claims import wrong_reuse
 from nativeops.testing.draw import fits, free_names
+from nativeops.testing.tolerance import is_same
 
 MEMORY = "address,undefined"
 RACES = "thread"
@@ -71,10 +72,9 @@ def race_steps(op: Op[Any], log: Log) -> Steps:
         if said and not problem:
             bug = "wrong where a block has many threads"
             problem = found(op.name, bug, f"{said} ({case})", default)
-        if not problem and case.group:  # the large ones take long, and these have as many threads
-            problem = race_over_inputs(case, log)
-        if not problem and not case.group:
-            problem = race_in_one_block(case, log)
+        if not problem:  # the large ones take long, and those of a group have as many threads
+            further = race_over_inputs if case.group else race_in_one_block
+            problem = further(case, log)
         if problem:
             yield problem
             return
@@ -96,15 +96,15 @@ def race_in_one_block(case: OpCase, log: Log) -> Finding | None:
 
 def depends_on_order(case: OpCase) -> Finding | None:
     """Other bits where blocks come in the other order, as of floats that atomics sum up."""
-    _, first = invoke.results(case)
+    said, first = invoke.results(case)
+    if said:
+        return found(case.op.name, "the kernel fails", f"{said} ({case})", source.kernel(case.op))
     with patch.dict(os.environ, NATIVEOPS_BLOCKS_BACKWARDS="1"):
         _, again = invoke.results(case)
-    if all(a.tobytes() == b.tobytes() for a, b in zip(first, again, strict=True)):
+    if all(map(is_same, again, first)):
         return None
-    text = (
-        f"other bits if the last block is the first ({case}): give floats an order, as `sum_rows`"
-    )
-    text += " does, instead of adding them by atomics."
+    text = f"other bits if the last block is the first ({case}): give floats an order, as "
+    text += "`sum_rows` does, instead of adding them by atomics."
     bug = "results depend on the order of blocks"
     return found(case.op.name, bug, text, source.kernel(case.op))
 

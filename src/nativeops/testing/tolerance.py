@@ -93,14 +93,18 @@ def assert_close(found: Any, reference: Any, allowed: Any, what: str) -> None:
         )
 
 
+def is_same(found: Any, expected: Any) -> bool:
+    """Whether two arrays have the same bits, apart from the bits of a NaN."""
+    a, b = np.asarray(found), np.asarray(expected)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    nan = np.isnan(np.asarray(a, np.float64)) & np.isnan(np.asarray(b, np.float64))
+    bits = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
+    differ = (bits[0] != bits[1]).reshape(a.size, -1).any(-1) if a.size else np.zeros(0, bool)
+    return not (differ & ~nan.reshape(-1)).any()
+
+
 def assert_same(found: Any, expected: Any, what: str) -> None:
     """Fail unless two arrays have the same bits, apart from the bits of a NaN."""
-    a, b = np.asarray(found), np.asarray(expected)
-    same = a.shape == b.shape and a.dtype == b.dtype
-    if same:
-        nan = np.isnan(np.asarray(a, np.float64)) & np.isnan(np.asarray(b, np.float64))
-        bits = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
-        differ = (bits[0] != bits[1]).reshape(a.size, -1).any(-1) if a.size else np.zeros(0, bool)
-        same = not (differ & ~nan.reshape(-1)).any()
-    if not same:
+    if not is_same(found, expected):
         raise AssertionError(f"{what}: differs")
