@@ -146,7 +146,7 @@ void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sum
 template <class T, class I>
 struct Walk {
   using A = Accum<T>;
-  using Row = View<A, 2>;
+  using Row = View<double, 2>;
 
   Problem<T, I> problem;
   int64_t b;
@@ -154,8 +154,8 @@ struct Walk {
 
   KERNEL int64_t n() const { return problem.labels(b); }
   KERNEL int64_t states() const { return 2 * n() + 1; }
-  KERNEL static Wide<A> weight(Row row, int64_t s) { return {row(0, s), row(1, s)}; }
-  KERNEL static void set_weight(Row row, int64_t s, Wide<A> weight) {
+  KERNEL static Wide weight(Row row, int64_t s) { return {row(0, s), row(1, s)}; }
+  KERNEL static void set_weight(Row row, int64_t s, Wide weight) {
     row(0, s) = weight.m;
     row(1, s) = weight.e;
   }
@@ -164,16 +164,16 @@ struct Walk {
   }
 
   // y[t,s]: the probability of the state's label.
-  KERNEL Wide<A> emission(int64_t t, int64_t s) const {
-    if (problem.classes() == 0) return wide_zero<A>();
+  KERNEL Wide emission(int64_t t, int64_t s) const {
+    if (problem.classes() == 0) return wide_zero();
     const Split<A> log_sum(get(log_sums, t, b));
-    return wide_exp(log_sum.from(A(problem.logits(t, b, label_of(s)))));
+    return wide_exp(static_cast<double>(log_sum.from(A(problem.logits(t, b, label_of(s))))));
   }
 
   // Σ row[s'] over all states s' from which a way goes on to s.
-  KERNEL Wide<A> before(Row row, int64_t s) const {
+  KERNEL Wide before(Row row, int64_t s) const {
     const int64_t i = s <= n() ? s : s - n() - 1;
-    const auto none = wide_zero<A>();
+    const auto none = wide_zero();
     const auto label_before = i > 0 ? weight(row, n() + i) : none;
     if (s <= n()) return weight(row, s) + label_before;
     return sum(problem.label_loop ? weight(row, s) : none, weight(row, i),
@@ -181,9 +181,9 @@ struct Walk {
   }
 
   // Σ row[s'] over all states s' to which a way goes on from s.
-  KERNEL Wide<A> after(Row row, int64_t s) const {
+  KERNEL Wide after(Row row, int64_t s) const {
     const int64_t i = s <= n() ? s : s - n() - 1;
-    const auto none = wide_zero<A>();
+    const auto none = wide_zero();
     if (s <= n()) return weight(row, s) + (i < n() ? weight(row, n() + 1 + i) : none);
     const bool skips = i + 1 < n() && problem.skips(b, i + 1);
     return sum(problem.label_loop ? weight(row, s) : none, weight(row, i + 1),
@@ -192,7 +192,7 @@ struct Walk {
 
   KERNEL void start(Team team, Row row, int64_t at) const {
     team.each(0, states(),
-              [=](int64_t s) { set_weight(row, s, s == at ? wide_one<A>() : wide_zero<A>()); });
+              [=](int64_t s) { set_weight(row, s, s == at ? wide_one() : wide_zero()); });
     team.sync();
   }
 
@@ -203,16 +203,16 @@ struct Walk {
   // Makes a row relative to its largest weight, so that exponents are exact in any number of
   // frames, and returns the logarithm of that.
   KERNEL double lower(Team team, Row row) const {
-    const A top = team.max(0, states(), [=](int64_t s) { return row(1, s); });
+    const double top = team.max(0, states(), [=](int64_t s) { return row(1, s); });
     if (!is_finite(top)) return 0;
     team.each(0, states(), [=](int64_t s) { row(1, s) -= top; });
     team.sync();
-    return log_of(Wide<A>{A(1), top});
+    return log_of(Wide{1, top});
   }
 
   // alpha[t,s] = y[t,s] · Σ alpha[t-1,s'] over s' before s; returns log p of the whole. `kept` gets
   // the row before each block of frames, if anybody asks for it.
-  KERNEL double forth(Team team, View<A, 3> rows, View<A, 4> kept) const {
+  KERNEL double forth(Team team, View<double, 3> rows, View<double, 4> kept) const {
     const int64_t last = problem.frames(b);
     const Walk walk = *this;
     double base = 0;
@@ -226,12 +226,12 @@ struct Walk {
       team.sync();
     }
     const Row end = at(rows, last % 2);
-    const auto blank = weight(end, n()), label = n() > 0 ? weight(end, 2 * n()) : wide_zero<A>();
+    const auto blank = weight(end, n()), label = n() > 0 ? weight(end, 2 * n()) : wide_zero();
     return base + log_of(blank + label);
   }
 
   // beta[t,s] = y[t,s] · Σ beta[t+1,s'] over s' after s; `kept` gets the row behind each block.
-  KERNEL void back(Team team, View<A, 3> rows, View<A, 4> kept) const {
+  KERNEL void back(Team team, View<double, 3> rows, View<double, 4> kept) const {
     const int64_t last = problem.frames(b);
     const Walk walk = *this;
     start(team, at(rows, last % 2), n());

@@ -12,12 +12,12 @@ namespace nativeops::ctc {
 template <class T, class I>
 struct Slopes {
   using A = Accum<T>;
-  using Row = View<A, 2>;
+  using Row = View<double, 2>;
 
   Walk<T, I> walk;
   int64_t block;
   Row before, behind;  // the kept weights: alpha before the first frame, beta behind the last
-  A* memory;           // kBlock rows of alpha, two of beta, and what follows
+  double* memory;      // kBlock rows of alpha, two of beta, and what follows
   Out<T, 3> to;
 
   // Numbers of memory for targets of so many labels.
@@ -35,13 +35,13 @@ struct Slopes {
   }
   KERNEL Row alpha(int64_t t) const { return t < first() ? before : row(t - first()); }
   KERNEL Row beta(int64_t t) const { return t == end() ? behind : row(kBlock + t % 2); }
-  KERNEL View<A, 1> more(int64_t i) const {  // of as many numbers as there are states
+  KERNEL View<double, 1> more(int64_t i) const {  // of as many numbers as there are states
     const int64_t states = walk.problem.most_states();
     return dense(memory + (2 * (kBlock + 2) + i) * states, states);
   }
-  KERNEL View<A, 1> occupied() const { return more(0); }  // p(s at t)
+  KERNEL View<double, 1> occupied() const { return more(0); }  // p(s at t)
   // The next label of the target that is the same; n if there is none, -1 where one is before it.
-  KERNEL View<A, 1> same() const { return more(1); }
+  KERNEL View<double, 1> same() const { return more(1); }
 
   KERNEL void run(Team team, double score) const {
     const Slopes self = *this;
@@ -54,7 +54,7 @@ struct Slopes {
     link(team);
     team.sync();
     walk_forth(team);
-    const Wide<A> all = total(team);
+    const Wide all = total(team);
     for (int64_t t = end() - 1; t >= first(); --t) step(team, t, all);
   }
 
@@ -73,11 +73,11 @@ struct Slopes {
       int64_t next = i + 1, before = 0;
       while (next < n && self.walk.problem.label(b, next) != label) ++next;
       while (self.walk.problem.label(b, before) != label) ++before;
-      self.same()(i) = before < i ? A(-1) : A(next);
-      self.following()(i) = A(next);
+      self.same()(i) = static_cast<double>(before < i ? -1 : next);
+      self.following()(i) = static_cast<double>(next);
     });
   }
-  KERNEL View<A, 1> following() const {
+  KERNEL View<double, 1> following() const {
     auto view = more(1);
     view.data += walk.problem.targets.size(1);
     return view;
@@ -95,23 +95,23 @@ struct Slopes {
   }
 
   // alpha[t,s] · Σ beta[t+1,s'] over s' after s
-  KERNEL Wide<A> through(int64_t t, int64_t s) const {
+  KERNEL Wide through(int64_t t, int64_t s) const {
     return Walk<T, I>::weight(alpha(t), s) * walk.after(beta(t + 1), s);
   }
 
   // Their sum over all states: the same in all frames, but for rounding.
-  KERNEL Wide<A> total(Team team) const {
+  KERNEL Wide total(Team team) const {
     const Slopes self = *this;
     const int64_t t = end() - 1;
-    const A e = team.max(0, walk.states(), [=](int64_t s) { return self.through(t, s).e; });
-    const A m = team.sum(0, walk.states(), [=](int64_t s) {
-      const Wide<A> own = self.through(t, s);
+    const double e = team.max(0, walk.states(), [=](int64_t s) { return self.through(t, s).e; });
+    const double m = team.sum(0, walk.states(), [=](int64_t s) {
+      const Wide own = self.through(t, s);
       return own.m * scale_of(own.e - e);
     });
     return {m, e};
   }
 
-  KERNEL void step(Team team, int64_t t, Wide<A> all) const {
+  KERNEL void step(Team team, int64_t t, Wide all) const {
     const Slopes self = *this;
     team.each(0, walk.states(), [=](int64_t s) {
       self.occupied()(s) = ratio(self.through(t, s), all);
@@ -124,10 +124,10 @@ struct Slopes {
   KERNEL void write(Team team, int64_t t) const {
     const Slopes self = *this;
     const int64_t b = walk.b, n = walk.n();
-    const A blanks = team.sum(0, n + 1, [=](int64_t s) { return self.occupied()(s); });
+    const double blanks = team.sum(0, n + 1, [=](int64_t s) { return self.occupied()(s); });
     team.each(0, to.size(2), [=](int64_t place) {
       const int64_t first = place - 1;
-      A sum = blanks;
+      double sum = blanks;
       if (first >= n || (first >= 0 && self.same()(first) < 0)) {
         self.to(t, b, place) = T(first >= n ? A(0) : A(kAgain));
         return;
@@ -140,7 +140,7 @@ struct Slopes {
       }
       const int64_t c = first < 0 ? self.walk.problem.blank : self.walk.problem.label(b, first);
       const Split<A> log_sum(get(self.walk.log_sums, t, b));
-      self.to(t, b, place) = T(self.walk.problem.softmax(t, b, c, log_sum) - sum);
+      self.to(t, b, place) = T(self.walk.problem.softmax(t, b, c, log_sum) - A(sum));
     });
     team.sync();
   }

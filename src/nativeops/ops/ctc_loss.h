@@ -23,12 +23,12 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
   ctc::sum_frames<A>(dev, problem, sums);
   // Without a gradient nobody needs the way back, nor what lies between.
   const int64_t ways = slopes ? 2 : 1, blocks = (steps + ctc::kBlock - 1) / ctc::kBlock;
-  auto memory = dev.template workspace<A>(slopes ? 2 * blocks * batch * 2 * states : 0);
+  auto memory = dev.template workspace<double>(slopes ? 2 * blocks * batch * 2 * states : 0);
   auto own_scores = dev.template workspace<double>(batch);
   const auto kept = dense(memory.data(), 2, blocks, batch, 2, states);
   const auto scores = dense(own_scores.data(), batch);
-  for_each_item<A>(
-      dev, ways * batch, 4 * states, [=] KERNEL(Team team, int64_t item, View<A, 1> scratch) {
+  for_each_item<double>(
+      dev, ways * batch, 4 * states, [=] KERNEL(Team team, int64_t item, View<double, 1> scratch) {
         const ctc::Walk<T, I> walk{problem, item % batch, sums};
         const auto row = dense(scratch.data, 2, 2, states);
         if (item >= batch) return walk.back(team, row, at(kept, 1));
@@ -40,8 +40,8 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
       });
   if (!slopes) return;
   const int64_t count = ctc::Slopes<T, I>::count(targets.size(1));
-  for_each_item<A>(
-      dev, blocks * batch, count, [=] KERNEL(Team team, int64_t item, View<A, 1> scratch) {
+  for_each_item<double>(
+      dev, blocks * batch, count, [=] KERNEL(Team team, int64_t item, View<double, 1> scratch) {
         const int64_t b = item % batch, block = item / batch;
         const auto ends = [=](int64_t way) { return at(at(at(kept, way), block), b); };
         const ctc::Walk<T, I> walk{problem, b, sums};

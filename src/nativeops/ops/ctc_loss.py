@@ -48,11 +48,13 @@ def ctc_losses(
 
     Returns: +infinity where no way says the target: it is too long, or has no probability.
     NaN: stays in its own sequence.
+    Range: a logarithm of a probability below -6.9e10 that is not -infinity counts as that, and with
+        ``normalized`` one above 6.9e10 as that.
     Gradient: for ``logits``, in one more pass: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
         with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
     Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too
         long. Memory: t·b·(s + 1) numbers while it runs; t·b·(s + 4) more are kept where a gradient
-        is needed, and t·b·s/2 at most for the way to it.
+        is needed, and t·b·s/2 doubles at most for the way to it.
     Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits), .., reduction="none")``,
         ``optax.ctc_loss``, both with ``label_loop``.
     Source: Graves, Fernandez, Gomez & Schmidhuber 2006, Connectionist temporal classification,

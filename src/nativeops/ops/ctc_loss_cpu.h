@@ -61,7 +61,7 @@ struct CtcLosses {
   // From both ends, if there are slopes to find: then all blocks of frames.
   void few() const {
     const int64_t ways = slopes ? 2 : 1, rows = slopes ? blocks() * batch() : 0;
-    CtcKept<A> kept(dev, labels(), 2 * rows);
+    CtcKept kept(dev, labels(), 2 * rows);
     auto found = dev.workspace<int8_t>(batch());
     share_side_by_side(
         dev, ways * batch(), work(), [&] { return Walk(dev, frames); },
@@ -94,13 +94,13 @@ struct CtcLosses {
   // Each thread takes some sequences forth, and back block by block.
   struct Worker {
     Walk walk;
-    CtcKept<A> kept;
+    CtcKept kept;
     Blocks block;
     bool found;
   };
   void many() const {
     const auto make = [&] {
-      return Worker{Walk(dev, frames), CtcKept<A>(dev, labels(), blocks()),
+      return Worker{Walk(dev, frames), CtcKept(dev, labels(), blocks()),
                     Blocks(dev, frames, slopes), false};
     };
     share_side_by_side(

@@ -104,6 +104,48 @@ def test_all_mass_on_one_label_is_exact(size: float, dtype: str, level: str) -> 
 
 @LEVELS
 @pytest.mark.parametrize("batch", [1, 33])
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("floor", [-1e5, -3e6, -1e7, -1e10, -1e20, -3.4e38])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_masked_class_that_the_target_needs_leaves_posteriors_right(
+    dtype: str, floor: float, normalized: bool, batch: int, level: str
+) -> None:
+    """Every way says it once, however improbable that is: as at -1e4, where exp is 0 already."""
+    x = np.round(16 * normal(40, 1, 5, dtype=dtype)) / 16
+    targets = np.array([[1, 3, 2]])
+    x[..., 3] = -1e4
+    _, expected = reference(x, targets, normalized=normalized)
+    x[..., 3] = floor
+    with selected(level):
+        loss, gradient = loss_and_gradient(
+            x.repeat(batch, 1), targets.repeat(batch, 0), normalized=normalized
+        )
+    np.testing.assert_allclose(loss, -max(floor, -(2.0**36)), rtol=2e-3)
+    if normalized or (dtype == "float64" and floor >= -1e10):
+        # Elsewhere what the softmax subtracts is less than the last digit of a masked logit.
+        np.testing.assert_allclose(gradient, expected.repeat(batch, 1), atol=2e-5)
+    total = gradient.sum(-1)
+    np.testing.assert_allclose(total, -1 if normalized else 0, atol=1e-4)
+    assert np.abs(gradient).max() <= 1 + 1e-6
+
+
+@LEVELS
+@pytest.mark.parametrize("batch", [1, 33])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_frames_that_differ_by_millions_have_posteriors(dtype: str, batch: int, level: str) -> None:
+    x = np.round(1e6 * normal(50, 1, 7, dtype=dtype))
+    targets = labels(1, 12, classes=7)
+    expected, slope = reference(x, targets, normalized=True)
+    with selected(level):
+        loss, gradient = loss_and_gradient(
+            x.repeat(batch, 1), targets.repeat(batch, 0), normalized=True
+        )
+    np.testing.assert_allclose(loss, expected.repeat(batch), rtol=1e-6)
+    np.testing.assert_allclose(gradient, slope.repeat(batch, 1), atol=1e-6)
+
+
+@LEVELS
+@pytest.mark.parametrize("batch", [1, 33])
 @pytest.mark.parametrize("size", [12.0, 17.0, 25.0, 40.0])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_only_way_between_unlikely_ones_is_exact(

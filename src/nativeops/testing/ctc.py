@@ -40,13 +40,13 @@ def loss_and_gradient(
     return loss.detach().numpy(), gradient.numpy()
 
 
-def reference(x: Any, targets: Any) -> tuple[Any, Any]:
+def reference(x: Any, targets: Any, normalized: bool = False) -> tuple[Any, Any]:
     """The same by the definitions."""
     x = x.astype(np.float64)
-    made = ctc_losses.reference(x, targets)
+    made = ctc_losses.reference(x, targets, normalized=normalized)
     one = np.ones(x.shape[1])
     return made.loss, ctc_losses_grad.reference(
-        x, targets, *made[1:], one, blank=0, normalized=False
+        x, targets, *made[1:], one, blank=0, normalized=normalized
     )
 
 

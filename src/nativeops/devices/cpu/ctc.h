@@ -36,9 +36,8 @@ struct CtcLogs {
 template <class W, class A>
 class CtcStates {
  public:
-  using Number = typename Weights<W>::Number;
   static constexpr bool kPlain = std::is_same_v<W, double>;
-  static constexpr int64_t kLanes = simd::kLanes<Number>, kArrays = Weights<W>::kArrays;
+  static constexpr int64_t kLanes = simd::kLanes<double>, kArrays = Weights<W>::kArrays;
   int64_t n = 0, width = 0;  // labels; blanks in whole vectors
 
   // For targets of at most that many labels.
@@ -46,7 +45,7 @@ class CtcStates {
       : stride_(round_up(labels + 1, kLanes) + 2 * kLanes),
         rows_(rows),
         frames_(frames),
-        memory_(dev.workspace<Number>((kArrays * (2 * rows + frames) + 1) * stride_)) {}
+        memory_(dev.workspace<double>((kArrays * (2 * rows + frames) + 1) * stride_)) {}
 
   template <class T, class I>
   void begin(const ctc::Problem<T, I>& problem, int64_t b) {
@@ -64,7 +63,7 @@ class CtcStates {
     for (int64_t i = 0; i < rows_ && width != before; ++i) clear(row(i));
   }
 
-  static Wide<double> to_wide(W w) { return Form<W>::to_wide(w); }
+  static Wide to_wide(W w) { return Form<W>::to_wide(w); }
   CtcRow<W> row(int64_t i) const { return {weights(2 * i), weights(2 * i + 1)}; }
 
   [[gnu::flatten]] CtcFrame<W> frame(int64_t i, CtcLogs<A> logs) const {
@@ -94,33 +93,32 @@ class CtcStates {
   // Brings a row's largest weight to 2^0, or a plain one to Plain::kTop, and returns the exponent
   // that is gone.
   [[gnu::flatten]] double lower(CtcRow<W> row) const {
-    const Number most = fold_row<Number>(
-        width, lowest<Number>(),
+    const double most = fold_row<double>(
+        width, lowest<double>(),
         [=](int64_t i) {
           return max2(Form<W>::exponent(row.blank[i]), Form<W>::exponent(row.label[i]));
         },
-        [](Number a, Number b) { return max2(a, b); });
+        [](double a, double b) { return max2(a, b); });
     if (!is_finite(most)) return 0;
-    const Number by = (kPlain ? Number(Plain::kTop) : Number(0)) - most;
+    const double by = (kPlain ? Plain::kTop : 0) - most;
     NATIVEOPS_IVDEP
     for (int64_t i = 0; i < width; ++i) {
       row.blank.set(i, Form<W>::scaled(row.blank[i], by));
       row.label.set(i, Form<W>::scaled(row.label[i], by));
     }
-    return static_cast<double>(-by);
+    return -by;
   }
 
   // Whether plain doubles can hold a lowered row; they do not hold NaN.
   [[gnu::flatten]] bool fits(CtcRow<W> row) const {
-    const Number least = fold_row<Number>(
-        width, Number(0),
+    const double least = fold_row<double>(
+        width, 0.0,
         [=](int64_t i) {
-          const Number a = Form<W>::exponent(row.blank[i]), b = Form<W>::exponent(row.label[i]);
-          return min_or_nan(a == lowest<Number>() ? Number(0) : a,
-                            b == lowest<Number>() ? Number(0) : b);
+          const double a = Form<W>::exponent(row.blank[i]), b = Form<W>::exponent(row.label[i]);
+          return min_or_nan(a == lowest<double>() ? 0 : a, b == lowest<double>() ? 0 : b);
         },
-        [](Number a, Number b) { return min_or_nan(a, b); });
-    return static_cast<double>(least) >= Plain::kLeast - (kPlain ? 0 : Plain::kTop);
+        [](double a, double b) { return min_or_nan(a, b); });
+    return least >= Plain::kLeast - (kPlain ? 0 : Plain::kTop);
   }
 
   // A lowered row of the other form, lowered; returns the exponent that is gone.
@@ -140,9 +138,9 @@ class CtcStates {
   }
 
  private:
-  Number* array(int64_t i) const { return memory_.data() + i * stride_ + kLanes; }
+  double* array(int64_t i) const { return memory_.data() + i * stride_ + kLanes; }
   Weights<W> weights(int64_t i) const { return Weights<W>::in(array(kArrays * i), stride_); }
-  Number* skips() const { return array(kArrays * (2 * rows_ + frames_)); }
+  double* skips() const { return array(kArrays * (2 * rows_ + frames_)); }
 
   void clear(CtcRow<W> row) const {
     for (int64_t i = -kLanes; i < width + kLanes; ++i) {
@@ -153,7 +151,7 @@ class CtcStates {
 
   template <bool kLoop>
   [[gnu::flatten]] void forth(CtcRow<W> from, CtcRow<W> to, CtcFrame<W> y) const {
-    const Number* skip = skips();
+    const double* skip = skips();
     NATIVEOPS_IVDEP
     for (int64_t i = 0; i < width; ++i) {
       const W blank = from.blank[i], before = from.label[i - 1];
@@ -165,7 +163,7 @@ class CtcStates {
 
   template <bool kLoop, class F>
   [[gnu::flatten]] void back(CtcRow<W> from, CtcRow<W> to, CtcFrame<W> y, F each) const {
-    const Number* skip = skips();
+    const double* skip = skips();
     NATIVEOPS_IVDEP
     for (int64_t i = 0; i < width; ++i) {
       const W label = from.label[i], blank = from.blank[i + 1], after = from.label[i + 1];
@@ -180,32 +178,31 @@ class CtcStates {
 
   int64_t sequence_ = -1, stride_, rows_, frames_;
   bool loop_ = true;
-  Workspace<Number> memory_;
+  Workspace<double> memory_;
 };
 
 // Rows that are kept, each in the form that it has.
-template <class A>
 class CtcKept {
  public:
   CtcKept(Device& dev, int64_t labels, int64_t count)
-      : stride_(round_up(labels + 1, simd::kLanes<A>)),
-        memory_(dev.workspace<A>(count * 4 * stride_)),
+      : stride_(round_up(labels + 1, simd::kLanes<double>)),
+        memory_(dev.workspace<double>(count * 4 * stride_)),
         is_plain_(dev.workspace<int8_t>(count)) {}
 
   bool is_plain(int64_t i) const { return is_plain_[i] != 0; }
-  template <class W>
+  template <class W, class A>
   void keep(int64_t i, const CtcStates<W, A>& states, CtcRow<W> row) {
     is_plain_[i] = states.kPlain;
     states.copy(row, at<W>(i));
   }
-  template <class W>
+  template <class W, class A>
   void take(int64_t i, const CtcStates<W, A>& states, CtcRow<W> row) const {
     if (is_plain(i) == states.kPlain) {
       states.copy(at<W>(i), row);
     } else if (is_plain(i)) {
       states.convert(at<double>(i), row);
     } else {
-      states.convert(at<Wide<A>>(i), row);
+      states.convert(at<Wide>(i), row);
     }
   }
 
@@ -213,12 +210,12 @@ class CtcKept {
   template <class W>
   CtcRow<W> at(int64_t i) const {
     using Many = Weights<W>;
-    auto* memory = reinterpret_cast<typename Many::Number*>(memory_.data() + i * 4 * stride_);
+    double* memory = memory_.data() + i * 4 * stride_;
     return {Many::in(memory, stride_), Many::in(memory + Many::kArrays * stride_, stride_)};
   }
 
   int64_t stride_;
-  Workspace<A> memory_;
+  Workspace<double> memory_;
   Workspace<int8_t> is_plain_;
 };
 

@@ -144,7 +144,7 @@ class CtcWalk {
         plain_(dev, frames.problem.targets.size(1), 2, 1) {}
 
   // `kept` gets the weights before (or, on the way back, behind) block k at first + k · step.
-  void begin(int64_t b, bool forth, CtcKept<A>* kept, int64_t first = 0, int64_t step = 1) {
+  void begin(int64_t b, bool forth, CtcKept* kept, int64_t first = 0, int64_t step = 1) {
     b_ = b, forth_ = forth, kept_ = kept, first_ = first, step_ = step;
     done_ = 0, frames_of_b_ = frames_->problem.frames(b), exponent_ = 0, is_plain_ = true;
     plain_.begin(frames_->problem, b);
@@ -210,9 +210,9 @@ class CtcWalk {
   }
 
   const Frames* frames_;
-  CtcStates<Wide<A>, A> wide_;
+  CtcStates<Wide, A> wide_;
   CtcStates<double, A> plain_;
-  CtcKept<A>* kept_ = nullptr;
+  CtcKept* kept_ = nullptr;
   int64_t first_ = 0, step_ = 1, b_ = 0, done_ = 0, frames_of_b_ = 0;
   bool forth_ = true, is_plain_ = true;
   double exponent_ = 0;  // weights are 2^exponent_ times those in the row

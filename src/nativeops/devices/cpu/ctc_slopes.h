@@ -15,8 +15,8 @@ class CtcBlock : public CtcStates<W, A> {
  public:
   CtcBlock(Device& dev, int64_t labels)
       : States(dev, labels, ctc::kBlock + 3, ctc::kBlock),
-        products_(dev.workspace<typename States::Number>(States::kArrays * 2 *
-                                                         round_up(labels + 1, States::kLanes))) {}
+        products_(
+            dev.workspace<double>(States::kArrays * 2 * round_up(labels + 1, States::kLanes))) {}
 
   // The weights behind i frames of the block, on the way back.
   CtcRow<W> later(int64_t i) const { return this->row(ctc::kBlock + 1 + i % 2); }
@@ -58,7 +58,7 @@ class CtcBlock : public CtcStates<W, A> {
   }
 
  private:
-  Workspace<typename States::Number> products_;
+  Workspace<double> products_;
   CtcFrame<W> y_[ctc::kBlock];
   Whole<W> all_;
 };
@@ -87,7 +87,7 @@ class CtcSlopes {
 
   // A block of a sequence, with the weights that are kept before and behind it. Where none are kept
   // behind it, it is the sequence's last, or the one before the block that was last done.
-  void begin(int64_t b, int64_t block, const CtcKept<A>& kept, int64_t before, int64_t behind) {
+  void begin(int64_t b, int64_t block, const CtcKept& kept, int64_t before, int64_t behind) {
     const auto& problem = frames_->problem;
     const int64_t end = problem.frames(b);
     b_ = b, first_ = block * kBlock, kept_ = &kept, before_ = before, behind_ = behind;
@@ -202,12 +202,12 @@ class CtcSlopes {
 
   const CtcFrames<T, I>* frames_;
   Out<T, 3> slopes_;
-  CtcBlock<Wide<A>, A> wide_;
+  CtcBlock<Wide, A> wide_;
   CtcBlock<double, A> plain_;
   Workspace<A> occupied_, softmaxes_, row_;
   Workspace<int64_t> first_label_, again_, label_of_;
 
-  const CtcKept<A>* kept_ = nullptr;
+  const CtcKept* kept_ = nullptr;
   int64_t b_ = 0, linked_ = -1, n_again_ = 0, first_ = 0, steps_ = 0, before_ = 0, behind_ = 0;
   bool is_plain_ = true;
 };

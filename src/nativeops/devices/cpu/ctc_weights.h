@@ -22,20 +22,18 @@ struct Plain {
 template <class W>
 struct Weights;
 
-template <class A>
-struct Weights<Wide<A>> {
-  using Number = A;
+template <>
+struct Weights<Wide> {
   static constexpr int64_t kArrays = 2;
-  A *m, *e;
+  double *m, *e;
 
-  static Weights in(A* memory, int64_t stride) { return {memory, memory + stride}; }
-  NATIVEOPS_INLINE Wide<A> operator[](int64_t i) const { return {m[i], e[i]}; }
-  NATIVEOPS_INLINE void set(int64_t i, Wide<A> w) const { m[i] = w.m, e[i] = w.e; }
+  static Weights in(double* memory, int64_t stride) { return {memory, memory + stride}; }
+  NATIVEOPS_INLINE Wide operator[](int64_t i) const { return {m[i], e[i]}; }
+  NATIVEOPS_INLINE void set(int64_t i, Wide w) const { m[i] = w.m, e[i] = w.e; }
 };
 
 template <>
 struct Weights<double> {
-  using Number = double;
   static constexpr int64_t kArrays = 1;
   double* number;
 
@@ -48,24 +46,22 @@ struct Weights<double> {
 template <class W>
 struct Form;
 
-template <class A>
-struct Form<Wide<A>> {
-  using W = Wide<A>;
-  static constexpr A kOpen = 0, kShut = Extreme<A>::lowest;
+template <>
+struct Form<Wide> {
+  static constexpr double kOpen = 0, kShut = Extreme<double>::lowest;
 
-  NATIVEOPS_INLINE static W zero() { return wide_zero<A>(); }
-  NATIVEOPS_INLINE static W from_log(A x) { return wide_exp(x); }
-  NATIVEOPS_INLINE static W from_wide(Wide<double> w) {
-    return {static_cast<A>(w.m), static_cast<A>(w.e)};
+  NATIVEOPS_INLINE static Wide zero() { return wide_zero(); }
+  template <class A>
+  NATIVEOPS_INLINE static Wide from_log(A x) {
+    return wide_exp(static_cast<double>(x));
   }
-  NATIVEOPS_INLINE static Wide<double> to_wide(W w) {
-    return {static_cast<double>(w.m), static_cast<double>(w.e)};
-  }
+  NATIVEOPS_INLINE static Wide from_wide(Wide w) { return w; }
+  NATIVEOPS_INLINE static Wide to_wide(Wide w) { return w; }
   // w through a way that is open or shut.
-  NATIVEOPS_INLINE static W through(W w, A way) { return {w.m, w.e + way}; }
-  NATIVEOPS_INLINE static W product(W a, W b) { return {a.m * b.m, a.e + b.e}; }
-  NATIVEOPS_INLINE static A exponent(W w) { return w.e; }
-  NATIVEOPS_INLINE static W scaled(W w, A exponent) { return {w.m, w.e + exponent}; }
+  NATIVEOPS_INLINE static Wide through(Wide w, double way) { return {w.m, w.e + way}; }
+  NATIVEOPS_INLINE static Wide product(Wide a, Wide b) { return {a.m * b.m, a.e + b.e}; }
+  NATIVEOPS_INLINE static double exponent(Wide w) { return w.e; }
+  NATIVEOPS_INLINE static Wide scaled(Wide w, double exponent) { return {w.m, w.e + exponent}; }
 };
 
 template <>
@@ -77,9 +73,9 @@ struct Form<double> {
   NATIVEOPS_INLINE static double from_log(A x) {
     return static_cast<double>(simd::exp_negative(x));
   }
-  NATIVEOPS_INLINE static double from_wide(Wide<double> w) { return w.m * scale_of(w.e); }
-  NATIVEOPS_INLINE static Wide<double> to_wide(double w) {
-    const Wide<double> some = Wide<double>{w, 0} * wide_one<double>();
+  NATIVEOPS_INLINE static double from_wide(Wide w) { return w.m * scale_of(w.e); }
+  NATIVEOPS_INLINE static Wide to_wide(double w) {
+    const Wide some = Wide{w, 0} * wide_one();
     return {some.m, w == 0 ? lowest<double>() : some.e + (w - w)};  // NaN of NaN
   }
   NATIVEOPS_INLINE static double through(double w, double way) { return w * way; }
@@ -96,23 +92,23 @@ NATIVEOPS_INLINE double sum(double a, double b, double c) { return a + b + c; }
 template <class W>
 struct Whole;
 
-template <class A>
-struct Whole<Wide<A>> {
-  A factor = 0, e = 0;
+template <>
+struct Whole<Wide> {
+  double factor = 0, e = 0;
 
   Whole() = default;
-  Whole(Weights<Wide<A>> products, int64_t count)
-      : e(fold_row<A>(
-            count, lowest<A>(), [=](int64_t i) { return products.e[i]; },
-            [](A a, A b) { return max2(a, b); })) {
-    const A top = e;
-    factor = 1 / fold_row<A>(
-                     count, A(0),
+  Whole(Weights<Wide> products, int64_t count)
+      : e(fold_row<double>(
+            count, lowest<double>(), [=](int64_t i) { return products.e[i]; },
+            [](double a, double b) { return max2(a, b); })) {
+    const double top = e;
+    factor = 1 / fold_row<double>(
+                     count, 0.0,
                      [=](int64_t i) { return products.m[i] * scale_of(products.e[i] - top); },
-                     [](A a, A b) { return a + b; });
+                     [](double a, double b) { return a + b; });
   }
   bool holds() const { return true; }
-  NATIVEOPS_INLINE A part(Wide<A> a, Wide<A> b) const {
+  NATIVEOPS_INLINE double part(Wide a, Wide b) const {
     return a.m * b.m * factor * scale_of(a.e + b.e - e);
   }
 };
