@@ -6,13 +6,13 @@
 namespace nativeops {
 
 // The mean of a row, and one over its standard deviation: in two passes, and from the first number
-// on, so that nothing cancels. The row comes by reference: a copy would be waited for.
+// on, so that nothing cancels. Inline and by reference: a short row takes no longer than a call.
 template <class A>
 struct Spread {
   A mean, scale;
 };
 template <class T, class A>
-KERNEL Spread<A> spread(Team team, const In<T, 1>& x, A eps) {
+KERNEL inline Spread<A> spread(Team team, const In<T, 1>& x, A eps) {
   const int64_t n = x.size(0);
   const A share = 1 / A(n), first = x(0);
   const A mean = first + share * team.sum(0, n, [=](int64_t i) { return A(x(i)) - first; });

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "nativeops/devices/cpu/block.h"
 #include "nativeops/devices/operand.h"
@@ -55,10 +56,17 @@ struct Lanes<V, n, true> {
   Lanes folded(Lanes other, F f) const {
     return {f(raw, other.raw)};
   }
+  // In registers: what is stored as a whole and read by halves is waited for.
   template <class F>
   Half halved(F f) const {
-    const V* number = reinterpret_cast<const V*>(&raw);
-    return Half::load(number).folded(Half::load(number + n / 2), f);
+    return halved(f, std::make_integer_sequence<int, n / 2>());
+  }
+
+ private:
+  template <class F, int... i>
+  Half halved(F f, std::integer_sequence<int, i...>) const {
+    return {f(__builtin_shufflevector(raw, raw, i...),
+              __builtin_shufflevector(raw, raw, (i + n / 2)...))};
   }
 };
 
@@ -127,40 +135,40 @@ struct Team {
   }
 
  private:
-  static constexpr int kParts = 64, kFew = 16;
+  static constexpr int kFew = 16, kRow = 256;
 
-  // In 64 interleaved parts, which fill several vectors and fix the order for every instruction
-  // set. The values are put into a row first: a loop over f alone becomes vectors for each stride
-  // of a view. The row is filled up with `init`, which changes nothing. Inlined, as views that f
-  // has would be copied to the stack for a call, and waited for: as long as 32 numbers take.
+  // The values are put into a row first: a loop over f alone becomes vectors for each stride of a
+  // view. Inlined, as views that f has would be copied to the stack for a call, and waited for: as
+  // long as 32 numbers take.
   template <class V, class F, class Fold>
   [[gnu::always_inline]] static inline V reduce(int64_t lo, int64_t hi, V init, const F& f,
                                                 Fold fold) {
-    constexpr int kRow = 256;
-    alignas(64) V part[kParts], row[kRow];
-    if (hi - lo <= kParts) {
-      put_values(row, hi - lo, lo, f);
-      return reduce_few(row, hi - lo, init, fold);
-    }
-    std::fill_n(part, kParts, init);
-    for (; lo < hi; lo += kRow) {
-      const int count = static_cast<int>(min2<int64_t>(kRow, hi - lo));
-      put_values(row, count, lo, f);
-      const int whole = (count + kFew - 1) / kFew * kFew;
-      for (int i = count; i < whole; ++i) row[i] = init;
-      int i = 0;
-      for (; i + kParts <= whole; i += kParts) {
-        for (int p = 0; p < kParts; ++p) part[p] = fold(part[p], row[i + p]);
-      }
-      for (; i < whole; i += kFew) {
-        for (int p = 0; p < kFew; ++p) part[p] = fold(part[p], row[i + p]);
-      }
-    }
+    if (hi - lo > kRow) return reduce_many(lo, hi, init, f, fold);
+    alignas(64) V row[kRow];
+    put_values(row, hi - lo, lo, f);
+    return reduce_few(row, hi - lo, init, fold);
+  }
+
+  // In 64 interleaved parts, which fill several vectors, and the last of the row by itself: an
+  // order that is the same for every instruction set. Never inlined, so that what calls it stays
+  // small and is inlined itself, and f by value, so that it is copied for this call alone.
+  template <class V, class F, class Fold>
+  [[gnu::noinline]] static V reduce_many(int64_t lo, int64_t hi, V init, F f, Fold fold) {
+    using Many = Lanes<V, kFew>;
+    alignas(64) V row[kRow];
+    Many part[4] = {Many::all(init), Many::all(init), Many::all(init), Many::all(init)};
+    for (; hi - lo > kRow; lo += kRow) {
+      put_values(row, kRow, lo, f);
+      for (int i = 0; i < kRow; i += 4 * kFew) {
 #pragma GCC unroll 4
-    for (int step = kParts / 2; step > 2; step /= 2) {
-      for (int p = 0; p < step; ++p) part[p] = fold(part[p], part[p + step]);
+        for (int p = 0; p < 4; ++p) part[p] = part[p].folded(Many::load(row + i + p * kFew), fold);
+      }
     }
-    return fold(fold(part[0], part[2]), fold(part[1], part[3]));
+    put_values(row, hi - lo, lo, f);
+    const V last = reduce_few(row, hi - lo, init, fold);
+    part[0] = part[0].folded(part[1], fold).folded(part[2].folded(part[3], fold), fold);
+    const auto pair = part[0].halved(fold).halved(fold).halved(fold);
+    return fold(fold(pair.raw[0], pair.raw[1]), last);
   }
 
   template <class V, class F>
@@ -188,7 +196,8 @@ struct Team {
     }
     const auto pair = half.halved(fold).halved(fold);
     V tail = init;
-    for (; i < count; ++i) tail = fold(tail, row[i]);
+    const int left = static_cast<int>(count - i) & (kFew / 2 - 1);
+    for (int p = 0; p < left; ++p) tail = fold(tail, row[i + p]);
     return fold(fold(pair.raw[0], pair.raw[1]), tail);
   }
 };
