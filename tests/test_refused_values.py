@@ -48,6 +48,15 @@ def in_jax_grad() -> Any:
     return jax.grad(lambda x: cut(x, jax.numpy.asarray(LENGTHS)).sum())(jax.numpy.asarray(X))
 
 
+def in_jax_grad_again() -> Any:
+    """JAX's own path for calls that succeeded before."""
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.asarray(X)
+    gradient = jax.grad(lambda x, lengths: cut(x, lengths).sum())
+    gradient(x, jax.numpy.asarray([4, 3]))
+    return gradient(x, jax.numpy.asarray(LENGTHS))
+
+
 def in_jax_vmap() -> Any:
     jax = pytest.importorskip("jax")
     return jax.vmap(cut)(jax.numpy.asarray(X)[None], jax.numpy.asarray(LENGTHS)[None])
@@ -65,6 +74,7 @@ CALLS = [
     in_torch_vmap,
     in_jax,
     in_jax_grad,
+    in_jax_grad_again,
     in_jax_vmap,
     in_tensorflow,
 ]
@@ -83,6 +93,10 @@ def test_programs_of_jax_call_it_an_invalid_argument() -> None:
         jax.block_until_ready(jax.jit(cut)(*arrays))
     gradient = jax.jit(jax.grad(lambda x, lengths: cut(x, lengths).sum()))
     with pytest.raises(jax.errors.JaxRuntimeError, match=f"INVALID_ARGUMENT: chunk.*: {SAID}"):
+        jax.block_until_ready(gradient(*arrays))
+    jax.block_until_ready(gradient(arrays[0], jax.numpy.asarray([4, 3])))
+    after_success = (jax.errors.JaxRuntimeError, ValueError)
+    with pytest.raises(after_success, match=f"INVALID_ARGUMENT: chunk.*: {SAID}"):
         jax.block_until_ready(gradient(*arrays))
 
 

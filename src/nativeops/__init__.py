@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fused native operations for NumPy, PyTorch, JAX and TensorFlow, each written once."""
 
-from nativeops import frameworks
+from nativeops import automata, frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
 from nativeops.layers.ctc import ctc_greedy_decode, ctc_loss
@@ -47,6 +47,7 @@ __all__ = [
     "ErrorRate",
     "NativeOpsError",
     "accelerate",
+    "automata",
     "chunk",
     "chunk_view",
     "cross_entropy_softmax_and_gradient_sparse",

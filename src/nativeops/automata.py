@@ -6,7 +6,7 @@ edge in each frame, and has costs: -log of probabilities.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ class Automata(NamedTuple):
 
 def ctc(targets: Sequence[Sequence[int]], *, blank: int = 0, label_loop: bool = True) -> Automata:
     """The automata of CTC for lists of labels of any lengths, by `ctc_fsa`."""
+    for b, own in enumerate(targets):
+        _check_counts("ctc", b, [], own)
     lengths = np.array([len(labels) for labels in targets], np.int64)
     padded = np.zeros((len(targets), max(lengths, default=0)), np.int64)
     for row, labels in zip(padded, targets, strict=True):
@@ -72,8 +74,11 @@ def from_arcs(
 
     Raises: RangeError for states or labels below 0, and for weights that are no probabilities.
     """
+    if given not in get_args(Given):
+        text = f"`given` must be 'probability' or 'cost', but is {given!r}."
+        raise RangeError(message("from_arcs", text))
     listed = [[Arc(*arc) for arc in own] for own in arcs]
-    first_states = [starts] * len(listed) if isinstance(starts, int) else list(starts)
+    first_states = list(starts) if isinstance(starts, Iterable) else [starts] * len(listed)
     given_ends: Sequence[Mapping[int, float | None]] = [{}] * len(listed) if ends is None else ends
     finals = [dict(own) for own in given_ends]
     if not len(listed) == len(first_states) == len(finals):
@@ -87,7 +92,7 @@ def from_arcs(
     offset = 0
     for b, (own, start, final) in enumerate(zip(listed, first_states, finals, strict=True)):
         states = [start, *final, *(s for arc in own for s in arc[:2])]
-        _check_counts(b, states, [arc.label for arc in own])
+        _check_counts("from_arcs", b, states, [arc.label for arc in own])
         rows += [(offset + a.source, offset + a.target, a.label, b) for a in own]
         weights += [_cost(a.weight, given, f"arc {a} of sequence {b}") for a in own]
         start_end.append((offset + start, offset + max(final or states)))
@@ -128,7 +133,7 @@ def hmm(
     steps = [(size, w) for size, w in enumerate((loop, forward, skip)) if w is not None]
     for own in labels:  # state 0 is before the first label
         found: list[tuple[Any, ...]] = []
-        found += [(0, 1, own[0], None)] if own else []
+        found += [(0, 1, own[0], None)] if len(own) else []
         found += [
             (i + 1, i + size + 1, own[i + size], weight)
             for i in range(len(own))
@@ -160,6 +165,14 @@ def validate(automata: Any, n_classes: int, lengths: Sequence[int] | None = None
                 raise RangeError(message("validate", text, hint="give each its own states."))
     frames = np.asarray([0] * arrays["start_end_states"].shape[1] if lengths is None else lengths)
     steps = int(frames.max(initial=0))
+    for name in ("weights", "end_weights"):
+        if np.isnan(arrays.get(name, 0)).any():
+            raise RangeError(message("validate", f"`{name}` has NaN."))
+    for b, pair in enumerate(arrays["start_end_states"].T.tolist()):
+        for what, state in zip(("start", "end"), pair, strict=True):
+            if owners.setdefault(state, b) != b:
+                text = f"the {what} of sequence {b}, state {state}, belongs to sequence "
+                raise RangeError(message("validate", f"{text}{owners[state]}."))
     scores = np.zeros((steps, len(frames), n_classes), np.float32)
     best = fast_viterbi(scores, **arrays, lengths=frames.astype(np.int32)).scores
     for b in np.flatnonzero(best == -np.inf) if lengths is not None else ():
@@ -211,12 +224,19 @@ def _named(automata: Any) -> dict[str, Any]:
     return {name: np.asarray(array) for name, array in given.items() if array is not None}
 
 
-def _check_counts(b: int, states: Sequence[int], labels: Sequence[int]) -> None:
+def _check_counts(op: str, b: int, states: Iterable[Any], labels: Iterable[Any]) -> None:
     for what, numbers in (("state", states), ("label", labels)):
         for number in numbers:
-            if number != int(number) or number < 0:
-                text = f"{what} {number} of sequence {b} is no integer from 0 on."
-                raise RangeError(message("from_arcs", text))
+            if not _is_count(number):
+                text = f"{what} {number!r} of sequence {b} is no integer from 0 to {2**31 - 1}."
+                raise RangeError(message(op, text))
+
+
+def _is_count(number: Any) -> bool:
+    try:
+        return bool(int(number) == number and 0 <= number < 2**31)
+    except (TypeError, ValueError, OverflowError):  # a word, NaN, infinity
+        return False
 
 
 def _cost(weight: float | None, given: Given, where: str) -> float:

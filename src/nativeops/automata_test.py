@@ -84,7 +84,11 @@ def test_ctc_takes_lists_of_any_lengths() -> None:
             {},
             "arc .* of sequence 0 has the weight 1.5, which is no probability",
         ),
-        ([[(0, 1, -2)]], {}, "label -2 of sequence 0 is no integer from 0 on"),
+        ([[(0, 1, -2)]], {}, "label -2 of sequence 0 is no integer from 0 to 2147483647"),
+        ([[(0, 1, 1.5)]], {}, "label 1.5 of sequence 0 is no integer"),
+        ([[(0, 1, "1")]], {}, "label '1' of sequence 0 is no integer"),
+        ([[(0, 2**31, 1)]], {}, "state 2147483648 of sequence 0 is no integer"),
+        ([[(0, 1, 1)]], {"given": "costs"}, "`given` must be 'probability' or 'cost', but is 'c"),
         ([[(0, -1, 2)]], {}, "state -1 of sequence 0 is no integer"),
         ([[(0, 1, 2, math.nan)]], {"given": "cost"}, "has the cost nan"),
         ([[], []], {"starts": [0]}, "there are 2 sequences, but 1 starts and 2 maps of ends"),
@@ -96,6 +100,22 @@ def test_arcs_that_mean_nothing_are_refused(arcs, options, text: str) -> None:
         automata.from_arcs(arcs, **options)
 
 
+@pytest.mark.parametrize("labels", [[[1.7, 2]], [["1", 2]], [[math.nan]], [[2**31]], [[-1]]])
+@pytest.mark.parametrize("make", [automata.ctc, automata.hmm])
+def test_labels_that_are_no_classes_are_refused(make, labels) -> None:
+    with pytest.raises(RangeError, match="label .* of sequence 0 is no integer from 0 to"):
+        make(labels)
+
+
+@pytest.mark.parametrize("make", [automata.ctc, automata.hmm])
+def test_labels_may_be_arrays(make) -> None:
+    lists, arrays = make([[1, 2], [2, 1]]), make(np.array([[1, 2], [2, 1]]))
+    mixed = make([np.array([1, 2]), [2, 1]])
+    for field, one, other in zip(lists._fields, arrays, mixed, strict=True):
+        np.testing.assert_array_equal(one, getattr(lists, field))
+        np.testing.assert_array_equal(other, getattr(lists, field))
+
+
 def test_validate_says_what_is_wrong() -> None:
     made = automata.ctc([[1, 2, 2], [1]])
     automata.validate(made, 3, [4, 1])
@@ -103,6 +123,11 @@ def test_validate_says_what_is_wrong() -> None:
         automata.validate(made, 3, [3, 1])
     with pytest.raises(RangeError, match="is 2, but must be from 0 to 1, the classes"):
         automata.validate(made, 2)
+    with pytest.raises(RangeError, match="`weights` has NaN"):
+        automata.validate(made._replace(weights=np.full_like(made.weights, np.nan)), 3)
+    foreign = made._replace(start_end_states=np.array([[0, 1], *made.start_end_states[1:]]))
+    with pytest.raises(RangeError, match="the start of sequence 1, state 1, belongs to sequence 0"):
+        automata.validate(foreign, 3)
     shared = made._replace(edges=np.where(made.edges == 9, 0, made.edges))
     with pytest.raises(RangeError, match="state 0 belongs to the sequences 0 and 1"):
         automata.validate(shared, 3)

@@ -46,7 +46,7 @@ def explained(op: str) -> Iterator[None]:
     """Outside compiled functions a value that a kernel refuses is told as in an eager call."""
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # a ValueError from JAX's fast path
         raise refused(op, str(error)) or error from None
 
 

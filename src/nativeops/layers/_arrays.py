@@ -11,6 +11,7 @@ from nativeops.errors import DtypeError, message
 from nativeops.frameworks import framework_of
 
 Array = TypeVar("Array")
+LEAST, MOST = -(2**31), 2**31 - 1  # what an int32 holds
 
 
 def namespace(array: Any) -> Any:
@@ -46,51 +47,54 @@ def swap_first(array: Array) -> Array:
     return module.transpose(array, [1, 0, 2])  # type: ignore[no-any-return]
 
 
-def known(op: str, name: str, values: Any) -> Any:
-    """A list or an array of integers in NumPy; None while a framework compiles for any values."""
+def known(op: str, name: str, values: Any) -> list[int] | None:
+    """A list or an array of integers as a list; None while a framework compiles for any values."""
+    if _are_plain(values):
+        return list(values)
+    if hasattr(values, "new_tensor") and sys.modules["torch"].compiler.is_compiling():
+        return None
     try:
         found = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
     except (TypeError, NotImplementedError, RuntimeError):  # a tracer of JAX, a tensor of a graph
         return None
-    return _checked(op, name, found).astype(np.int64)
+    numbers: list[int] = _checked(op, name, found).tolist()
+    return numbers
 
 
 def integers(op: str, name: str, values: Any, like: Any) -> Any:
     """A list or an array of integers as int32 where another array is; None stays None.
 
-    What an int32 cannot hold stays out of every range.
+    What an int32 cannot hold becomes its nearest, and stays out of every range.
     """
     if values is None:
         return None
     module = namespace(like)
-    direct = hasattr(like, "new_tensor") and _are_plain(values)
-    if framework_of(type(values)) in (None, "numpy") and not direct:
-        values = _checked(op, name, np.asarray(values))
-        values = np.clip(values, -1, 2**31 - 1).astype(np.int32)
+    if _are_plain(values):  # without NumPy, which PyTorch's compiler would not follow
+        values = [min(max(value, LEAST), MOST) for value in values]
+    if framework_of(type(values)) in (None, "numpy") and not hasattr(like, "new_tensor"):
+        values = np.clip(_checked(op, name, np.asarray(values)), LEAST, MOST).astype(np.int32)
     if hasattr(like, "new_tensor"):
         values = module.as_tensor(values, device=like.device)
         if values.dtype in (module.uint32, module.uint64):  # which `clamp` does not take
             values = values.view(module.int64 if values.dtype is module.uint64 else module.int32)
-            values = module.where(values < 0, 2**31 - 1, values)
+            values = module.where(values < 0, MOST, values)
         if values.dtype is module.int64:
-            values = values.clamp(-1, 2**31 - 1)
+            values = values.clamp(LEAST, MOST)
         return cast(_checked(op, name, values), module.int32)
     if hasattr(module, "cast"):
         values = _checked(op, name, module.convert_to_tensor(values))
-        wide = module.clip_by_value(cast(values, module.int64), -1, 2**31 - 1)
+        wide = module.clip_by_value(cast(values, module.int64), LEAST, MOST)
         return cast(wide, module.int32)
     held = _checked(op, name, module.asarray(values))
     if held.dtype.itemsize >= 4:  # what is narrower fits, and might not hold the bounds
         signed = str(held.dtype).startswith("int")
-        held = module.asarray(module.clip(held, -1 if signed else None, 2**31 - 1))
+        held = module.asarray(module.clip(held, LEAST if signed else None, MOST))
     return cast(held, module.int32)
 
 
 def _are_plain(values: Any) -> bool:
-    """A list of integers that need no NumPy, which PyTorch's compiler would not follow."""
-    if not isinstance(values, (list, tuple)):
-        return False
-    return all(type(value) is int and abs(value) < 2**62 for value in values)
+    """A list of integers."""
+    return isinstance(values, (list, tuple)) and all(type(value) is int for value in values)
 
 
 def _checked(op: str, name: str, values: Any) -> Any:

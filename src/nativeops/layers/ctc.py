@@ -2,6 +2,7 @@
 """CTC in any framework: the loss with its conventions, and the best path."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -43,7 +44,7 @@ def ctc_loss(
         input_lengths: The number of frames of each sequence, as an array or a list, from 0 to
             ``t``; ``t`` if left away.
         target_lengths: The number of labels of each, likewise; needed for targets one behind the
-            other. JAX must know these where it compiles: there a list.
+            other. JAX and PyTorch must know these where they compile: there a list.
         blank: The class that says nothing.
         reduction: ``"none"``: the losses ``[b]``; ``"sum"``: their sum; ``"mean"``: the mean of
             each divided by its number of labels (by 1 if it has none).
@@ -149,17 +150,25 @@ def _padded(logits: Any, targets: Any, lengths: Any) -> Any:
     if counts is None:
         text = "`targets` has one axis, but `target_lengths` is not known while compiling."
         raise ArgumentError(message("ctc_loss", text, hint="give it as a list."))
-    total, given = int(counts.sum()), targets.shape[0]
-    given = total if given is None else given  # TensorFlow tells it when it runs
-    if total != given:
-        text = f"`target_lengths` has the sum {total}, but `targets` has {given} labels."
-        raise ShapeError(message("ctc_loss", text))
-    width = int(counts.max(initial=0))
-    starts = np.cumsum(counts) - counts
-    index = np.minimum(starts[:, None] + np.arange(width), max(given - 1, 0))
-    module = namespace(targets)
-    if hasattr(module, "gather") and hasattr(module, "RaggedTensor"):
-        return module.gather(targets, index)
+    for place, count in enumerate(counts):
+        if count < 0:
+            text = f"`target_lengths[{place}]` is {count}, but must be 0 or more."
+            raise RangeError(message("ctc_loss", text))
+    total, given, module = sum(counts), targets.shape[0], namespace(targets)
+    wrong = f"`target_lengths` has the sum {total}, but `targets` has"
+    late = hasattr(module, "RaggedTensor")
+    if given is None:  # TensorFlow tells it when it runs
+        told = message("ctc_loss", f"{wrong} another number of labels.")
+        fits = module.debugging.assert_equal(module.shape(targets)[0], total, told)
+        with module.control_dependencies([] if fits is None else [fits]):
+            targets = module.identity(targets)
+    elif total != given:
+        raise ShapeError(message("ctc_loss", f"{wrong} {given} labels."))
+    starts = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
     if hasattr(targets, "new_tensor"):
-        return targets[module.from_numpy(index).to(targets.device)]
-    return targets[index]
+        first = module.tensor(starts, dtype=module.int64, device=targets.device)
+        within = module.arange(max(counts, default=0), device=targets.device)
+        return targets[(first[:, None] + within).clamp(max=max(total - 1, 0))]
+    index = np.add.outer(np.array(starts, np.int64), np.arange(max(counts, default=0)))
+    index = np.minimum(index, max(total - 1, 0))
+    return module.gather(targets, index) if late else targets[index]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nativeops import ctc_loss, rnnt_loss
-from nativeops.errors import ShapeError
+from nativeops import ctc_greedy_decode, ctc_loss, rnnt_loss
+from nativeops.errors import RangeError, ShapeError
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.marks import without_sanitizer
@@ -198,6 +198,10 @@ def test_tensorflow_takes_targets_one_behind_the_other_whose_number_it_does_not_
         return ctc_loss(logits, flat, None, counts.tolist())
 
     np.testing.assert_allclose(loss(LOGITS, flat), ctc_loss(LOGITS, targets, None, counts), 1e-6)
+    for wrong in (flat[:-1], np.append(flat, 1)):
+        text = f"ctc_loss: `target_lengths` has the sum {counts.sum()}, but `targets` has another"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+            loss(LOGITS, wrong)
 
 
 def test_optax_function_has_optax_arguments() -> None:
@@ -292,6 +296,52 @@ def test_jax_compiles_targets_one_behind_the_other_with_listed_lengths() -> None
     np.testing.assert_allclose(
         compiled(x, joined), ctc_loss(x, joined, target_lengths=[2, 1]), rtol=1e-5
     )
+
+
+def test_torch_compiles_targets_one_behind_the_other_with_listed_lengths() -> None:
+    torch = pytest.importorskip("torch")
+    x, joined = torch.from_numpy(LOGITS), torch.tensor([1, 2, 3, 1, 4])
+    loss = lambda x, joined: ctc_loss(x, joined, [9, 9, 8], [2, 2, 1])  # noqa: E731
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, joined), loss(x, joined))
+    unknown = torch.compile(
+        lambda x, joined, counts: ctc_loss(x, joined, None, counts), backend="aot_eager"
+    )
+    with pytest.raises(Exception, match="`target_lengths` is not known while compiling"):
+        unknown(x, joined, torch.tensor([2, 2, 1]))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("counts", "error", "text"),
+    [
+        ([2, -2, 1], RangeError, r"`target_lengths\[1\]` is -2, but must be 0 or more"),
+        ([2**40, 3 - 2**40, 0], RangeError, rf"`target_lengths\[1\]` is {3 - 2**40}, but must"),
+        ([2**62, 2**62, 2**62], ShapeError, f"sum {3 * 2**62}, but `targets` has 3 labels"),
+        ([1, 1, 2], ShapeError, "sum 4, but `targets` has 3 labels"),
+    ],
+)
+def test_lengths_of_targets_one_behind_the_other_are_checked(
+    framework: str, counts: list[int], error: type[Exception], text: str
+) -> None:
+    pytest.importorskip(framework)
+    place = arrays_of(framework, "cpu").place
+    x, joined = place(LOGITS, "float32").array, place(np.array([1, 2, 3]), "int32").array
+    with pytest.raises(error, match=f"^ctc_loss: .*{text}"):
+        ctc_loss(x, joined, None, counts)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("given", "told"), [(-5, -5), (2**40, 2**31 - 1), (2**63, 2**31 - 1), (-(2**70), -(2**31))]
+)
+def test_a_length_out_of_its_range_is_told(framework: str, given: int, told: int) -> None:
+    """As it is, or as near as an int32 can be."""
+    pytest.importorskip(framework)
+    x = arrays_of(framework, "cpu").place(LOGITS, "float32").array
+    for function in (lambda x, n: ctc_loss(x, [[1], [2], [3]], n), ctc_greedy_decode):
+        with pytest.raises(RangeError, match=rf"`input_lengths\[0\]` is {told}, but must be"):
+            function(x, [given, 6, 6])
 
 
 # In a process of its own, since a maximum over the life of a process cannot be reset.

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """CTC prefix beam search, alone or with a scorer of one's own, such as a language model."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from nativeops.declare import Array
-from nativeops.errors import ArgumentError, message
+from nativeops.errors import ArgumentError, RangeError, message
 from nativeops.frameworks import framework_of
 from nativeops.layers._arrays import like, namespace
 from nativeops.ops._prefixes import Options, Scorer, search_batch
@@ -50,7 +51,7 @@ def ctc_beam_search(
 
     Returns: As `ctc_prefixes`: ``tokens``, ``lengths``, ``scores`` and ``frames``.
     Raises: As `ctc_prefixes`; ``ArgumentError`` where a scorer is to be called inside a compiled
-        function; ``ValueError`` for scores of another shape.
+        function; ``ValueError`` for scores of another shape, and ``RangeError`` for a weight that is not finite.
     NaN: stays in its own sequence.
     Gradient: none.
     Cost: As `ctc_prefixes`; with a scorer O(t·b·beam_width·c) time in NumPy, and the scorer's.
@@ -64,19 +65,21 @@ def ctc_beam_search(
     >>> found.tokens[0, :, 0]
     array([-1,  2,  1], dtype=int32)
     """
-    steps, batch = logits.shape[:2]
     options: dict[str, Any] = {
         "beam_width": beam_width, "n_best": n_best, "blank": blank, "normalized": normalized,
         "token_threshold": token_threshold, "insertion_bonus": insertion_bonus,
     }  # fmt: skip
     own: Any = None if lengths is None else like(logits, lengths, "int32")
-    if scorer is None:
+    if not math.isfinite(scorer_weight):
+        text = f"`scorer_weight` must be a finite number, but is {scorer_weight!r}."
+        raise RangeError(message("ctc_beam_search", text))
+    if scorer is None or len(getattr(logits, "shape", ())) != 3:
         if not getattr(logits, "is_cuda", False):
             return ctc_prefixes(logits, own, **options)
         there: Any = ctc_prefixes(logits.cpu(), None if own is None else own.cpu(), **options)
         return CtcPrefixes(*(array.to(logits.device) for array in there))
     x = _on_host(logits)
-    frames = np.full(batch, steps, np.int32) if own is None else _on_host(own)
+    frames = np.full(x.shape[1], len(x), np.int32) if own is None else _on_host(own)
     # What is wrong, in the op's own words: from no frames, and from no classes.
     ctc_prefixes(x[:0], **options)
     ctc_prefixes(x[:, :, :0], frames, **options)

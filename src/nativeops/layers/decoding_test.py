@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nativeops
-from nativeops.errors import ArgumentError, RangeError
+from nativeops.errors import ArgumentError, NativeOpsError, RangeError
 from nativeops.ops.ctc_beam_search_test import all_sequences, hypotheses, log_softmax
 from nativeops.testing.marks import missing
 
@@ -74,11 +74,35 @@ def test_scorer_may_forbid_labels() -> None:
         assert np.isfinite(score)
 
 
+def test_scorer_without_weight_forbids_nothing() -> None:
+    x = RANDOM.standard_normal((6, 2, 4))
+    never = lambda prefixes: np.full((len(prefixes), 4), -np.inf)  # noqa: E731
+    found = nativeops.ctc_beam_search(x, n_best=3, scorer=never, scorer_weight=0)
+    expected = nativeops.ctc_beam_search(x, n_best=3)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.scores, expected.scores)
+
+
 def test_wrong_arguments_are_refused_with_a_scorer_too() -> None:
     x = np.zeros((5, 1, 4))
+    for weight in (np.inf, np.nan):
+        with pytest.raises(RangeError, match="`scorer_weight` must be a finite number, but is"):
+            nativeops.ctc_beam_search(x, scorer=bigram, scorer_weight=weight)
+    for wrong_rank in (np.zeros(3), np.zeros((2, 3)), [[[0.0]]]):
+        with pytest.raises(NativeOpsError) as native:
+            nativeops.ctc_beam_search(wrong_rank)
+        with pytest.raises(NativeOpsError) as scored:
+            nativeops.ctc_beam_search(wrong_rank, scorer=bigram)
+        assert str(scored.value) == str(native.value)
     with pytest.raises(ValueError, match=r"must return an array of shape \(1, 4\)"):
         nativeops.ctc_beam_search(x, scorer=lambda prefixes: np.zeros(3))
-    for wrong in ({"blank": 4}, {"n_best": 17}, {"lengths": [9]}, {"beam_width": 0}):
+    for wrong in (
+        {"blank": 4},
+        {"n_best": 17},
+        {"lengths": [9]},
+        {"beam_width": 0},
+        {"insertion_bonus": np.inf},
+    ):
         with pytest.raises(RangeError) as native:
             nativeops.ctc_beam_search(x, **wrong)
         with pytest.raises(RangeError) as scored:

@@ -72,7 +72,7 @@ def search(
     for t, frame in enumerate(log_probs):
         if not len(frame) or not (frame < np.inf).all():
             return []
-        if scorer is not None:
+        if scorer is not None and options.weight != 0:  # 0 · -inf would be NaN
             _ask(scorer, beam, len(frame))
         beam = _step(beam, frame, t, blank, options)
     last = [(h.prefix, h.sum + h.extra, h.before(-1)[1].times) for h in beam]

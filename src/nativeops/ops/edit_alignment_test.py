@@ -96,6 +96,9 @@ def test_error_rate_is_that_of_jiwer() -> None:
     parts = [error_rate(a[k : k + 9], b[k : k + 9], n[k : k + 9], m[k : k + 9])
              for k in random.permutation(range(0, 50, 9))]  # fmt: skip
     assert sum(parts, ErrorRate()) == sum(parts) == own
+    for other in (1, None):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            own + other
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])

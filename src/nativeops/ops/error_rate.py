@@ -50,6 +50,8 @@ class ErrorRate:
         return _ratio(self.wrong_sequences, self.sequences)
 
     def __add__(self, other: "ErrorRate") -> "ErrorRate":
+        if not isinstance(other, ErrorRate):
+            return NotImplemented
         names = self.__dataclass_fields__
         return ErrorRate(*(getattr(self, name) + getattr(other, name) for name in names))
 
