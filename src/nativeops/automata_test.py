@@ -103,7 +103,7 @@ def test_arcs_that_mean_nothing_are_refused(arcs, options, text: str) -> None:
 @pytest.mark.parametrize("labels", [[[1.7, 2]], [["1", 2]], [[math.nan]], [[2**31]], [[-1]]])
 @pytest.mark.parametrize("make", [automata.ctc, automata.hmm])
 def test_labels_that_are_no_classes_are_refused(make, labels) -> None:
-    with pytest.raises(RangeError, match="label .* of sequence 0 is no integer from 0 to"):
+    with pytest.raises(RangeError, match=r"label .* of sequence 0 is no integer from 0 to"):
         make(labels)
 
 

@@ -47,8 +47,13 @@ def hint(spec: ArraySpec, value: Any) -> str:
         return "call the op in the `call` of a layer, which gets arrays."
     if _may_be_list(spec, value):
         return f"a list of integers would do, too, but {_obstacle(spec.name, value)}."
-    dtype = f", {spec.dtypes[0]!r}" if len(spec.dtypes) == 1 else ""
-    return f"make it one, for example with `numpy.asarray({spec.name}{dtype})`."
+    if _is_integer(value) and spec.dtypes[0] in ("int32", "int64") and spec.axes:
+        axes = f"{len(spec.axes)} ax{'i' if len(spec.axes) == 1 else 'e'}s"
+        return f"it has {axes} [{' '.join(spec.axis_words)}]: a list of integers would do, too."
+    name, one = spec.name, spec.dtypes[0] if len(spec.dtypes) == 1 else ""
+    numpy = f"`numpy.asarray({name}, {one!r})`" if one else f"`numpy.asarray({name})`"
+    torch = f"`torch.as_tensor({name}{f', dtype=torch.{one}' if one else ''})`"
+    return f"make it one of your framework, for example with {numpy} or {torch}."
 
 
 def _obstacle(name: str, value: Any) -> str:

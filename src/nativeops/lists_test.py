@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from nativeops import ctc_fsa, edit_distance, forced_align, fsa_loss
+from nativeops import ctc_fsa, edit_distance, forced_align, fsa_loss, rnn_layer
 from nativeops.errors import ArgumentError, DtypeError, RangeError, ShapeError
 from nativeops.frameworks import framework_of
 from nativeops.frameworks.base import FRAMEWORKS
@@ -92,7 +92,8 @@ HINTS = {
     "but `targets[0][1]` is 2147483648, beyond 32 bits": [[1, 2**31]],
     "but `targets[1]` is None": [[1, 2], None],
     "but `targets[0]` is a ndarray": [np.array([1, 2])],
-    "make it one, for example with `numpy.asarray(targets)`": 3,
+    "it has 2 axes [b s]: a list of integers would do, too": 3,
+    "make it one of your framework, for example with `numpy.asarray(targets)` or `torch": 3.5,
 }
 
 
@@ -100,6 +101,12 @@ HINTS = {
 def test_hint_says_what_keeps_a_list_from_being_integers(hint: str) -> None:
     with pytest.raises(ArgumentError, match=f"hint: .*{re.escape(hint)}"):
         forced_align(SCORES, HINTS[hint])
+
+
+def test_hint_tells_the_dtype_where_there_is_one() -> None:
+    made = "`numpy.asarray(lengths, 'int32')` or `torch.as_tensor(lengths, dtype=torch.int32)`"
+    with pytest.raises(ArgumentError, match=re.escape(f"for example with {made}")):
+        rnn_layer(*[SCORES] * 3, lengths="9")
 
 
 @pytest.mark.parametrize("name", PRESENT)

@@ -82,7 +82,7 @@ def check(
     checked(name, "bidirectional", bidirectional)
     checked(name, "batch_first", batch_first)
     axes = "[b t i]" if batch_first else "[t b i]"
-    shape = _shape(name, "x", x)
+    shape = _shape(name, "x", x, 3)
     if len(shape) != 3:
         text = f"`x` must have 3 axes {axes}, but has {len(shape)}."
         raise ShapeError(message(name, text))
@@ -112,9 +112,14 @@ def check_dropout(name: str, dropout: float, seed: Any, layers: int) -> None:
     if not 0 <= dropout < 1:
         text = f"`dropout` must be at least 0 and below 1, but is {dropout!r}."
         raise RangeError(message(name, text))
-    if dropout and layers > 1 and seed is None:
-        hint = "give an integer of shape [1], another one in each step of training."
+    if not dropout or layers == 1:
+        return
+    hint = "give an integer of shape [1], as an array or a list, another in each step of training."
+    if seed is None:
         raise ArgumentError(message(name, "`dropout` needs a `seed`.", hint=hint))
+    if framework_of(type(seed)) is None and not isinstance(seed, (list, tuple)):
+        text = f"`seed` must be an array, but is {type(seed).__name__}."
+        raise ArgumentError(message(name, text, hint=hint))
 
 
 def _sizes(name: str, gates: int, weights: Sequence[Sequence[Any]]) -> Sizes:
@@ -134,7 +139,7 @@ def _sizes(name: str, gates: int, weights: Sequence[Sequence[Any]]) -> Sizes:
             raise ArgumentError(message(name, text))
     projected = len(weights[0]) % 2 == 1
     word, which = (len(weights[0]) - 1, "w_hr") if projected else (1, "w_hh")
-    shape = _shape(name, f"weights[0][{word}]", weights[0][word])
+    shape = _shape(name, f"weights[0][{word}]", weights[0][word], 2)
     if len(shape) != 2:
         text = f"`weights[0][{word}]` ({which}) must have 2 axes, but has {len(shape)}."
         raise ShapeError(message(name, text))
@@ -177,15 +182,16 @@ def _times(count: int, size: Any) -> Any:
 
 def _check_shape(name: str, word: str, array: Any, what: str, wanted: tuple[Any, ...]) -> None:
     """Unknown sizes, which TensorFlow has, are left to the ops."""
-    shape = _shape(name, word, array)
+    shape = _shape(name, word, array, len(wanted))
     pairs = zip(shape, wanted, strict=False)
     if len(shape) != len(wanted) or any(a != b for a, b in pairs if None not in (a, b)):
         text = f"`{word}` ({what}) must have the shape {list(wanted)}, but has {list(shape)}."
         raise ShapeError(message(name, text))
 
 
-def _shape(name: str, word: str, array: Any) -> tuple[Any, ...]:
+def _shape(name: str, word: str, array: Any, axes: int) -> tuple[Any, ...]:
+    """The sizes; None in place of each that TensorFlow does not know, also where it knows none."""
     if framework_of(type(array)) is None:
         text = f"`{word}` must be an array, but is {type(array).__name__}."
         raise ArgumentError(message(name, text))
-    return tuple(array.shape)
+    return (None,) * axes if getattr(array.shape, "rank", 0) is None else tuple(array.shape)

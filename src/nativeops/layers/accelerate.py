@@ -8,6 +8,7 @@ from typing import Any
 from nativeops.errors import ArgumentError, message
 from nativeops.layers._checks import checked
 from nativeops.ops._steps import Precision
+from nativeops.signature import VARIABLES
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ def _obstacle(torch: Any, module: Any, fused: dict[Any, Any]) -> str | None:
         return ""
     if type(module) is not base:
         return f"its class {type(module).__name__} is derived from torch.nn.{base.__name__}"
+    dtypes = {str(weight.dtype).removeprefix("torch.") for weight in module.parameters()}
+    if dtypes - set(VARIABLES["Float"]):
+        return f"it is of {min(dtypes)}, for which there is no kernel"
     devices = {str(weight.device) for weight in module.parameters()} - {"cpu", "meta"}
     if devices:
         return f"it is on {min(devices)}, where PyTorch has fused layers of its own"

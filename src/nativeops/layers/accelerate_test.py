@@ -65,6 +65,7 @@ def test_what_is_left_has_a_reason() -> None:
             "own": Own(3, 4),
             "fused": GRU(3, 4),
             "cell": torch.nn.LSTMCell(3, 4),
+            "complex": torch.nn.LSTM(3, 4, dtype=torch.complex64),
         }
     )
     report = nativeops.accelerate(ours)
@@ -72,6 +73,7 @@ def test_what_is_left_has_a_reason() -> None:
     assert str(report).splitlines() == [
         "left own: its class Own is derived from torch.nn.LSTM",
         "left fused: it is fused already",
+        "left complex: it is of complex64, for which there is no kernel",
     ]
     assert type(ours["own"]) is Own
 

@@ -97,6 +97,10 @@ class _Fused:
             dropped = self.cell.get_dropout_mask(sequences[:, 0, :])
             sequences = sequences * ops.expand_dims(dropped, 1)
         states = list(initial_state) if keras.tree.is_nested(initial_state) else [initial_state]
+        names = "[h, c]" if self._kind == "lstm" else "[h]"
+        if len(states) != len(self.state_size):
+            text = f"`initial_state` must have {len(self.state_size)} states {names}, but has"
+            raise ValueError(f"Layer {self.name!r}: {text} {len(states)}.")
         if self.stateful and keras.backend.backend() == "torch":
             # Keras writes the new states where the old ones are, which the gradient still needs.
             states = [ops.copy(state) for state in states]

@@ -331,6 +331,17 @@ def test_op_on_what_is_no_array_yet_names_the_way_out():
         nativeops.pairwise_l1(symbol, symbol)
 
 
+@plain_layers
+@pytest.mark.parametrize("masked", [False, True])
+def test_states_of_another_number_are_refused(name, masked):
+    x, state = tensor(normal(BATCH, STEPS, INPUTS)), tensor(normal(BATCH, UNITS))
+    layer, mask = pair(name)[1], tensor(MASKS["holes"]) if masked else None
+    wanted = r"2 states \[h, c\]" if name == "LSTM" else r"1 states \[h\]"
+    for count in {1, 2, 3} - {2 if name == "LSTM" else 1}:
+        with pytest.raises(ValueError, match=f"must have {wanted}, but has {count}"):
+            layer(x, initial_state=[state] * count, mask=mask)
+
+
 @pytest.mark.parametrize(
     ("text", "options"),
     [

@@ -212,12 +212,13 @@ def test_compiled_by_jax_with_its_gradient() -> None:
         np.testing.assert_allclose(mine, right.numpy(), atol=1e-12)
 
 
-def test_inside_a_function_of_tensorflow_with_its_gradient() -> None:
+@pytest.mark.parametrize("shape", [(None, None, D), None])
+def test_inside_a_function_of_tensorflow_with_its_gradient(shape: Any) -> None:
     tf = pytest.importorskip("tensorflow")
     module, x = theirs("lstm", 2, True), numbers(T, B, D)
     variables = [tf.Variable(w) for own in weights_of(module, np.asarray) for w in own]
 
-    @tf.function(input_signature=[tf.TensorSpec((None, None, D), tf.float64)])
+    @tf.function(input_signature=[tf.TensorSpec(shape, tf.float64)])
     def gradients(x: Any) -> Any:
         with tf.GradientTape() as tape:
             weights = [[*variables[i : i + 4]] for i in range(0, len(variables), 4)]
@@ -271,6 +272,8 @@ def mistakes(op: Any, gates: int, array: Callable[..., Any]) -> dict[str, Callab
         "`dropout` must be at least 0 and below 1, but is -0.5.":
             lambda: op(x, [good], dropout=-0.5),
         "`dropout` needs a `seed`.": lambda: op(x, [good, later], dropout=0.5),
+        "`seed` must be an array, but is int.":
+            lambda: op(x, [good, later], dropout=0.5, seed=7),
         "`dropout` must be float, but is 'a'.": lambda: op(x, [good], dropout="a"),
         "`bidirectional` must be bool, but is None.": lambda: op(x, [good], bidirectional=None),
         "`bidirectional` must be bool, but is 2.": lambda: op(x, [good] * 2, bidirectional=2),

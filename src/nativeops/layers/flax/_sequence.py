@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nativeops.errors import ShapeError, message
+from nativeops.errors import ArgumentError, ShapeError, message
 from nativeops.layers._arrays import integers
 from nativeops.layers.convert import Kind, Weights
 from nativeops.ops.gru import gru_layer
@@ -78,7 +78,7 @@ def run(
     dtype = jnp.dtype(cell.dtype or jnp.result_type(inputs, *weights))
     batch = frame(inputs, wanted)[:-1]
     lstm = kind_of(cell) == "lstm"
-    states = carry[::-1] if lstm else (carry,)  # Flax has the cell before the output
+    states = _states(carry, lstm, (*batch, weights.w_hh.shape[1]))
     made = jnp.result_type(dtype, *states)
     x = inputs if wanted.time_major else jnp.moveaxis(inputs, -2, 0)
     x = _flat(x, 1, dtype)
@@ -99,6 +99,20 @@ def run(
     if not wanted.return_carry:
         return outputs
     return (tuple(states[::-1]) if lstm else states[0]), outputs
+
+
+def _states(carry: Any, lstm: bool, wanted: tuple[int, ...]) -> list[Any]:
+    """The output, and of an LSTM the cell, before the first step."""
+    what = "a pair of arrays (c, h)" if lstm else "an array"
+    if isinstance(carry, (tuple, list)) != lstm or (lstm and len(carry) != 2):
+        has = f"{len(carry)} of them" if isinstance(carry, (tuple, list)) else "one array"
+        raise ArgumentError(message("RNN", f"`initial_carry` must be {what}, but is {has}."))
+    states = [*carry[::-1]] if lstm else [carry]  # Flax has the cell before the output
+    for state in states:
+        if not _fits(jnp.shape(state), wanted) or jnp.shape(state)[-1:] != wanted[-1:]:
+            text = f"`initial_carry` must be {what} with the axes {list(wanted)}, but one has"
+            raise ShapeError(message("RNN", f"{text} {list(jnp.shape(state))}."))
+    return states
 
 
 def _flat(array: Any, first: int, dtype: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 flax = pytest.importorskip("flax")
 nn = pytest.importorskip("flax.linen")
 
-from nativeops.errors import DtypeError  # noqa: E402
+from nativeops.errors import ArgumentError, DtypeError, ShapeError  # noqa: E402
 from nativeops.layers.flax.linen import RNN  # noqa: E402  needs Flax
 
 STEPS, BATCH, INPUTS, UNITS = 5, 4, 3, 6
@@ -214,6 +214,24 @@ def test_missing_parameters_and_wrong_lengths_are_named():
         layer.apply(params, x, seq_lengths=jnp.ones(BATCH))
     with pytest.raises(Exception, match="is 9, but must be from 0 to 5"):
         layer.apply(params, x, seq_lengths=jnp.array([9, 1, 1, 1])).block_until_ready()
+
+
+@every_cell
+def test_carry_that_the_cell_does_not_have_is_refused(cell):
+    _, layer, params = pair(cell)
+    x, h = normal(BATCH, STEPS, INPUTS), normal(BATCH, UNITS)
+    lstm = "LSTM" in cell
+    what = r"a pair of arrays \(c, h\)" if lstm else "an array"
+    wrong = {"1 of them": (h,), "3 of them": (h, h, h)}
+    wrong |= {"one array": h} if lstm else {"2 of them": (h, h)}
+    for has, carry in wrong.items():
+        with pytest.raises(ArgumentError, match=f"`initial_carry` must be {what}, but is {has}"):
+            layer.apply(params, x, initial_carry=carry)
+    text = rf"must be {what} with the axes \[{BATCH}, {UNITS}\], but one has"
+    for shape in ((BATCH + 1, UNITS), (BATCH, UNITS - 1), (BATCH, 1), ()):
+        state = jnp.ones(shape)
+        with pytest.raises(ShapeError, match=text):
+            layer.apply(params, x, initial_carry=(h, state) if lstm else state)
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.OptimizedLSTMCell, nn.GRUCell, nn.SimpleCell])
