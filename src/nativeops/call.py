@@ -182,7 +182,8 @@ class Op(Generic[F]):
 
     def only(self, names: Sequence[str]) -> F:
         """The op that makes only these of its optional outputs; the others are None."""
-        return cast(F, partial(cast(Any, self), want=tuple(names)))
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        return cast(F, partial(cast(Any, self), want=wanted))
 
     def into(self, out: Any) -> F:
         """The op that writes its result into this array: ``out=``, for type checkers."""

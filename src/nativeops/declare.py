@@ -50,6 +50,11 @@ class _Declared:
     kept: bool = False
     optional: bool = False
 
+    def __repr__(self) -> str:
+        written = f'{self.kind}[Array, "{self.axes}"]'
+        written = f"Kept[{written}]" if self.kept else written
+        return f"{written} | None" if self.optional else written
+
     def __or__(self, other: None) -> "_Declared":
         return replace(self, optional=True)
 

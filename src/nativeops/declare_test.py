@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading declarations: what is understood, and what is refused with a sentence."""
 
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -143,6 +144,15 @@ def test_optional_input_is_read() -> None:
     assert str(signature) == (
         "f(x: Float[n b], lengths: Int32[b] | None = None, *, k: int = 1) -> Float[n]"
     )
+
+
+def test_signature_of_an_op_is_shown_as_it_is_written() -> None:
+    def f(x: Float[Array, "*b n"], y: Int32[Array, "n"] | None = None) -> Float[Array, "*b"]: ...
+
+    assert str(inspect.signature(f)) == (
+        '(x: Float[Array, "*b n"], y: Int32[Array, "n"] | None = None) -> Float[Array, "*b"]'
+    )
+    assert repr(Kept[Float[Array, "n"]]) == 'Kept[Float[Array, "n"]]'
 
 
 def test_none_is_declared_as_type_and_as_default() -> None:

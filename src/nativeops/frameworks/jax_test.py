@@ -108,6 +108,7 @@ def test_results_that_nobody_wants_are_not_made():
         assert type(one) is type(both)
         assert one.d_y is None
         assert_close(one.d_x, both.d_x, rtol=0)
+    assert_close(pairwise_l1_grad.only("d_x")(x, y, d_out=d_out).d_x, both.d_x, rtol=0)
     assert_close(pairwise_l1_grad.only(["d_y"])(x, y, d_out=d_out).d_y, both.d_y, rtol=0)
     [equation] = jax.make_jaxpr(pairwise_l1_grad.only(["d_y"]))(x, y, d_out).eqns
     assert [v.aval.shape for v in equation.outvars] == [(6, 7)]
