@@ -15,9 +15,10 @@ struct Places {
   In<int32_t, 1> lengths;
   int64_t steps, batch;
 
-  HOST_DEVICE int64_t frames(int64_t b) const { return length_of(lengths, b, steps); }
+  HOST_DEVICE int64_t begin(int64_t b) const { return first ? length_of(first, b, steps) : 0; }
+  HOST_DEVICE int64_t frames(int64_t b) const { return length_of(lengths, b, steps - begin(b)); }
   HOST_DEVICE int64_t of(int64_t t, int64_t b, int64_t c) const {
-    return (first ? first(b) * time : b * sequence) + t * time + c * one;
+    return (begin(b) + t) * time + b * sequence + c * one;
   }
 };
 template <class T>

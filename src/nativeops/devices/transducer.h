@@ -142,13 +142,14 @@ inline std::string place(const std::string& name, int64_t b) {
 // Lengths, labels and the blank are refused here where memory can be read.
 template <class T, class I>
 void check(const Joint<T, I>& joint) {
-#if !defined(__CUDACC__)
-  const int64_t last = joint.classes() - 1, t = joint.logits.size(1), u = joint.targets.size(1);
+  const int64_t last = joint.classes() - 1;
   if (joint.own_blank > last && last >= 0) {
     refuse("blank", joint.own_blank,
            "from -1, the last, to " + std::to_string(last) + ", as `logits` has " +
                std::to_string(last + 1) + " classes");
   }
+#if !defined(__CUDACC__)
+  const int64_t t = joint.logits.size(1), u = joint.targets.size(1);
   for (int64_t b = 0; b < joint.batch(); ++b) {
     const int64_t frames = joint.logit_lengths(b), labels = joint.target_lengths(b);
     if (frames < 0 || frames > t)
@@ -165,8 +166,6 @@ void check(const Joint<T, I>& joint) {
                    std::to_string(joint.blank()));
     }
   }
-#else
-  (void)joint;
 #endif
 }
 

@@ -23,7 +23,9 @@ struct Alignment {
   HOST_DEVICE int64_t batch() const { return log_probs.size(1); }
   HOST_DEVICE int64_t classes() const { return log_probs.size(2); }
   HOST_DEVICE int64_t width() const { return targets.size(1); }
-  HOST_DEVICE int64_t frames(int64_t b) const { return length_of(input_lengths, b, steps()); }
+  HOST_DEVICE int64_t frames(int64_t b) const {
+    return classes() == 0 ? 0 : length_of(input_lengths, b, steps());
+  }
   HOST_DEVICE int64_t tokens(int64_t b) const { return length_of(target_lengths, b, width()); }
   HOST_DEVICE int64_t token(int64_t b, int64_t i) const {
     return min2<int64_t>(max2<int64_t>(targets(b, i), 0), max2<int64_t>(classes() - 1, 0));
@@ -50,17 +52,17 @@ void check_alignment(const Alignment<T, I>& a) {
   const char* const classes = "the classes of `log_probs`";
   check_range("input_lengths", a.input_lengths, 0, a.steps(), "the steps of `log_probs`");
   check_range("target_lengths", a.target_lengths, 0, a.width(), "the width of `targets`");
+  const bool reads = a.classes() > 0 && a.steps() > 0 && a.batch() > 0;
+  if (reads && a.blank >= a.classes()) refuse("blank", a.blank, 0, a.classes() - 1, classes);
 #if !defined(__CUDACC__)
   for (int64_t b = 0; b < a.batch(); ++b) {
-    if (a.frames(b) > 0 && a.blank >= a.classes()) {
-      refuse("blank", a.blank, 0, a.classes() - 1, classes);
+    if (a.classes() == 0 && length_of(a.input_lengths, b, a.steps()) > 0) {
+      refuse("blank", a.blank, 0, -1, classes);
     }
     check_labels(at(a.targets, b), a.tokens(b), a.blank, a.classes() - 1, classes, [=](int64_t i) {
       return "targets[" + std::to_string(b) + ", " + std::to_string(i) + "]";
     });
   }
-#else
-  (void)classes;
 #endif
 }
 

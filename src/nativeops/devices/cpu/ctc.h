@@ -98,7 +98,7 @@ class CtcStates {
         [=](int64_t i) {
           return max2(Form<W>::exponent(row.blank[i]), Form<W>::exponent(row.label[i]));
         },
-        [](double a, double b) { return max2(a, b); });
+        [](auto a, auto b) { return a > b ? a : b; });
     if (!is_finite(most)) return 0;
     const double by = (kPlain ? Plain::kTop : 0) - most;
     NATIVEOPS_IVDEP
@@ -117,7 +117,7 @@ class CtcStates {
           const double a = Form<W>::exponent(row.blank[i]), b = Form<W>::exponent(row.label[i]);
           return min_or_nan(a == lowest<double>() ? 0 : a, b == lowest<double>() ? 0 : b);
         },
-        [](double a, double b) { return min_or_nan(a, b); });
+        [](auto a, auto b) { return min_or_nan(a, b); });
     return least >= Plain::kLeast - (kPlain ? 0 : Plain::kTop);
   }
 

@@ -98,7 +98,7 @@ class CtcFrames {
     const auto most = [=](const A* logs, int64_t n, A init) {
       return fold_row<A>(
           n, init, [=](int64_t i) { return below(logs[i]); },
-          [](A a, A b) { return max_or_nan(a, b); });
+          [](auto a, auto b) { return max_or_nan(a, b); });
     };
     const A of_blanks = most(blanks_.data() + place, count, A(0));
     return most(labels_.data() + place * width_, count * width_, of_blanks);

@@ -188,14 +188,16 @@ class CtcSlopes {
     if constexpr (std::is_same_v<T, A>) slopes = to.stride(0) == 1 ? to.data : slopes;
     const A blanks = fold_row<A>(
         round_up(n + 1, kWhole), A(0), [=](int64_t k) { return blank[k]; },
-        [](A a, A b) { return a + b; });
+        [](auto a, auto b) { return a + b; });
     slopes[0] = (frames_->problem.normalized ? A(0) : simd::exp_negative(y.blank)) - blanks;
     for (int64_t k = 0; k < frames_->width() && !frames_->problem.normalized; ++k) {
       softmaxes[k] = simd::exp_negative(y.labels[k]);
     }
-    for (int64_t k = 0; k < n; ++k) slopes[k + 1] = softmaxes[k];
-    for (int64_t k = 0; k < n; ++k) slopes[first_label_[k] + 1] -= label[k];
-    for (int64_t k = 0; k < n_again_; ++k) slopes[again_[k] + 1] = A(ctc::kAgain);
+    for (int64_t k = 0; k < n; ++k) slopes[k + 1] = softmaxes[k] - label[k];
+    for (int64_t k = 0; k < n_again_; ++k) {
+      slopes[first_label_[again_[k]] + 1] -= label[again_[k]];
+      slopes[again_[k] + 1] = A(ctc::kAgain);
+    }
     for (int64_t k = 0; k <= n && slopes == row_.data(); ++k) to(k) = T(slopes[k]);
     for (int64_t k = n + 1; k < to.size(0); ++k) to(k) = T(A(0));
   }

@@ -100,12 +100,12 @@ struct Whole<Wide> {
   Whole(Weights<Wide> products, int64_t count)
       : e(fold_row<double>(
             count, lowest<double>(), [=](int64_t i) { return products.e[i]; },
-            [](double a, double b) { return max2(a, b); })) {
+            [](auto a, auto b) { return a > b ? a : b; })) {
     const double top = e;
     factor = 1 / fold_row<double>(
                      count, 0.0,
                      [=](int64_t i) { return products.m[i] * scale_of(products.e[i] - top); },
-                     [](double a, double b) { return a + b; });
+                     [](auto a, auto b) { return a + b; });
   }
   bool holds() const { return true; }
   NATIVEOPS_INLINE double part(Wide a, Wide b) const {
@@ -121,7 +121,7 @@ struct Whole<double> {
   Whole(Weights<double> products, int64_t count)
       : factor(1 / fold_row<double>(
                        count, 0.0, [=](int64_t i) { return products[i]; },
-                       [](double a, double b) { return a + b; })) {}
+                       [](auto a, auto b) { return a + b; })) {}
   // Whether the products that were too small for a double did not matter.
   bool holds() const { return factor <= elementary::power_of_two(-Plain::kWhole); }
   NATIVEOPS_INLINE double part(double a, double b) const { return a * b * factor; }

@@ -3,40 +3,43 @@
 #pragma once
 #include <cstdint>
 
-#include "nativeops/devices/elementary.h"
+#include "nativeops/devices/cpu/lanes.h"
 
 namespace nativeops::tuned {
 
-// The first `kTo` of `kParts` parts, with the others folded into them.
-template <int kParts, int kTo, class A, class Fold>
-NATIVEOPS_INLINE void fold_parts(A* part, Fold fold) {
-#pragma GCC unroll 8
-  for (int step = kParts / 2; step >= kTo; step /= 2) {
-    for (int p = 0; p < step; ++p) part[p] = fold(part[p], part[p + step]);
-  }
+// f(i) .. f(i + n - 1)
+template <class A, int n, class F>
+NATIVEOPS_INLINE Lanes<A, n> lanes_of(int64_t i, const F& f) {
+  alignas(64) A value[n];
+  for (int p = 0; p < n; ++p) value[p] = f(i + p);
+  return Lanes<A, n>::load(value);
 }
 
-// fold(fold(part, f(0)), f(1)) .. in as many parts as fill some vectors, which are folded in the
-// end: their number is the same for every instruction set, and so the result.
+// fold(fold(init, f(0)), f(1)) .. in as many parts as fill some vectors, which are folded in the
+// end: their number is the same for every instruction set, and so the result. `fold` takes numbers
+// and vectors.
 template <class A, class F, class Fold>
 [[gnu::flatten]] inline A fold_row(int64_t n, A init, F f, Fold fold) {
-  constexpr int kParts = 64, kFew = 16;
-  alignas(64) A part[kParts];
-  for (int p = 0; p < kFew; ++p) part[p] = init;
+  constexpr int kFew = 16;
+  using Many = Lanes<A, kFew>;
+  Many part[4] = {Many::all(init), Many::all(init), Many::all(init), Many::all(init)};
   int64_t i = 0;
-  if (n >= kParts) {
-    for (int p = kFew; p < kParts; ++p) part[p] = init;
-    for (; i + kParts <= n; i += kParts) {
-      for (int p = 0; p < kParts; ++p) part[p] = fold(part[p], f(i + p));
+  for (; i + 4 * kFew <= n; i += 4 * kFew) {
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+      part[q] = part[q].folded(lanes_of<A, kFew>(i + q * kFew, f), fold);
     }
-    fold_parts<kParts, kFew>(part, fold);
   }
-  for (; i + kFew <= n; i += kFew) {
-    for (int p = 0; p < kFew; ++p) part[p] = fold(part[p], f(i + p));
+  Many all = part[0].folded(part[1], fold).folded(part[2].folded(part[3], fold), fold);
+  for (; i + kFew <= n; i += kFew) all = all.folded(lanes_of<A, kFew>(i, f), fold);
+  auto half = all.halved(fold);
+  if (i + kFew / 2 <= n) {
+    half = half.folded(lanes_of<A, kFew / 2>(i, f), fold);
+    i += kFew / 2;
   }
-  for (int p = 0; i + p < n; ++p) part[p] = fold(part[p], f(i + p));
-  fold_parts<kFew, 1>(part, fold);
-  return part[0];
+  A found = fold_lanes(half, fold);
+  for (; i < n; ++i) found = fold(found, f(i));
+  return found;
 }
 
 }  // namespace nativeops::tuned

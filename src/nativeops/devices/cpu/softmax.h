@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "nativeops/devices/cpu/activations.h"
+#include "nativeops/devices/cpu/lanes.h"
 #include "nativeops/devices/math.h"
 
 namespace nativeops::simd {
@@ -37,25 +38,11 @@ NATIVEOPS_INLINE Vec<T> first_of(Vec<T> a, Vec<T> b, int64_t count) {
 
 template <class T>
 NATIVEOPS_INLINE T sum_of_lanes(Vec<T> a) {
-  alignas(kVectorBytes) T lane[kLanes<T>];
-  store(lane, a);
-#pragma GCC unroll 4
-  for (int step = kLanes<T> / 2; step > 0; step /= 2) {
-#pragma GCC unroll 8
-    for (int i = 0; i < step; ++i) lane[i] += lane[i + step];
-  }
-  return lane[0];
+  return fold_lanes(Lanes<T, kLanes<T>>{a.raw}, [](auto a, auto b) { return a + b; });
 }
 template <class T>
 NATIVEOPS_INLINE T largest_of_lanes(Vec<T> a) {
-  alignas(kVectorBytes) T lane[kLanes<T>];
-  store(lane, a);
-#pragma GCC unroll 4
-  for (int step = kLanes<T> / 2; step > 0; step /= 2) {
-#pragma GCC unroll 8
-    for (int i = 0; i < step; ++i) lane[i] = lane[i] > lane[i + step] ? lane[i] : lane[i + step];
-  }
-  return lane[0];
+  return fold_lanes(Lanes<T, kLanes<T>>{a.raw}, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // What a softmax is made of: largest number of the row (which a NaN does not count for), and the

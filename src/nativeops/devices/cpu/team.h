@@ -3,10 +3,9 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <utility>
 
 #include "nativeops/devices/cpu/block.h"
+#include "nativeops/devices/cpu/lanes.h"
 #include "nativeops/devices/operand.h"
 #include "nativeops/devices/view.h"
 
@@ -14,61 +13,6 @@ namespace nativeops {
 
 // How many teams suit an op that itself splits one long loop among them.
 constexpr int64_t kManyTeams = 64;
-
-#if NATIVEOPS_LEVEL >= 2
-constexpr int kRegisterBytes = 64;
-#elif NATIVEOPS_LEVEL == 1
-constexpr int kRegisterBytes = 32;
-#else
-constexpr int kRegisterBytes = 16;
-#endif
-
-// n numbers: a register, or two halves where one is too small. f folds two registers, or numbers.
-template <class V, int n, bool kFits = n * sizeof(V) <= kRegisterBytes>
-struct Lanes {
-  using Half = Lanes<V, n / 2>;
-  Half low, high;
-
-  static Lanes load(const V* from) { return {Half::load(from), Half::load(from + n / 2)}; }
-  static Lanes all(V value) { return {Half::all(value), Half::all(value)}; }
-  template <class F>
-  Lanes folded(Lanes other, F f) const {
-    return {low.folded(other.low, f), high.folded(other.high, f)};
-  }
-  template <class F>
-  Half halved(F f) const {
-    return low.folded(high, f);
-  }
-};
-template <class V, int n>
-struct Lanes<V, n, true> {
-  using Half = Lanes<V, n / 2>;
-  typedef V Raw __attribute__((vector_size(n * sizeof(V))));
-  Raw raw;
-
-  static Lanes load(const V* from) {
-    Lanes lanes;
-    std::memcpy(&lanes.raw, from, sizeof lanes.raw);
-    return lanes;
-  }
-  static Lanes all(V value) { return {value - Raw{}}; }
-  template <class F>
-  Lanes folded(Lanes other, F f) const {
-    return {f(raw, other.raw)};
-  }
-  // In registers: what is stored as a whole and read by halves is waited for.
-  template <class F>
-  Half halved(F f) const {
-    return halved(f, std::make_integer_sequence<int, n / 2>());
-  }
-
- private:
-  template <class F, int... i>
-  Half halved(F f, std::integer_sequence<int, i...>) const {
-    return {f(__builtin_shufflevector(raw, raw, i...),
-              __builtin_shufflevector(raw, raw, (i + n / 2)...))};
-  }
-};
 
 struct Team;
 using Warp = Team;  // the threads of a team that go in step on a GPU
@@ -167,8 +111,7 @@ struct Team {
     put_values(row, hi - lo, lo, f);
     const V last = reduce_few(row, hi - lo, init, fold);
     part[0] = part[0].folded(part[1], fold).folded(part[2].folded(part[3], fold), fold);
-    const auto pair = part[0].halved(fold).halved(fold).halved(fold);
-    return fold(fold(pair.raw[0], pair.raw[1]), last);
+    return fold(fold_lanes(part[0], fold), last);
   }
 
   template <class V, class F>
@@ -194,11 +137,10 @@ struct Team {
       half = half.folded(Half::load(row + i), fold);
       i += kFew / 2;
     }
-    const auto pair = half.halved(fold).halved(fold);
     V tail = init;
     const int left = static_cast<int>(count - i) & (kFew / 2 - 1);
     for (int p = 0; p < left; ++p) tail = fold(tail, row[i + p]);
-    return fold(fold(pair.raw[0], pair.raw[1]), tail);
+    return fold(fold_lanes(half, fold), tail);
   }
 };
 

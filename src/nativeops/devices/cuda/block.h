@@ -42,10 +42,20 @@ __global__ void run_kernel(F kernel) {
   kernel();
 }
 
+inline void allow_scratch(const void* function, int64_t bytes) {
+  check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(bytes)),
+             "give a block its shared memory");
+}
+
 // kernel() runs in every thread of the grid.
 template <class F>
 void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes = 0) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  // Without it kScratchBytes are for this and for the kernel's own shared arrays together.
+  if (scratch_bytes > kScratchBytes / 2) {
+    allow_scratch(reinterpret_cast<const void*>(run_kernel<F>), kScratchBytes);
+  }
   run_kernel<<<grid, block, static_cast<size_t>(scratch_bytes), dev.stream>>>(kernel);
   check_cuda(cudaGetLastError(), "launch a kernel");
 }
@@ -68,14 +78,21 @@ void launch_large(Device& dev, unsigned grid, F kernel) {
 struct Together {
   int64_t blocks = 0, scratch_bytes = 0;
 };
+struct Idle {
+  __device__ void operator()() const {}
+};
 inline Together together(const Device& dev) {
   const auto get = [&](cudaDeviceAttr attribute) {
     int value = 0;
     check_cuda(cudaDeviceGetAttribute(&value, attribute, dev.device_id), "describe the device");
     return value;
   };
-  // Before compute capability 8 a thread waits for each copy to shared memory.
-  if (!get(cudaDevAttrCooperativeLaunch) || get(cudaDevAttrComputeCapabilityMajor) < 8) return {};
+  // Before compute capability 8 a thread waits for each copy to shared memory. A later GPU may run
+  // code that was compiled for an earlier one, which has no instructions of its matrix units
+  // either.
+  cudaFuncAttributes code{};
+  check_cuda(cudaFuncGetAttributes(&code, run_kernel<Idle>), "describe a kernel");
+  if (!get(cudaDevAttrCooperativeLaunch) || code.ptxVersion < 80) return {};
   return {get(cudaDevAttrMultiProcessorCount), get(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
 }
 
@@ -83,9 +100,10 @@ inline Together together(const Device& dev) {
 template <class F>
 void launch_together(Device& dev, unsigned grid, unsigned block, F kernel, int64_t scratch_bytes) {
   const auto function = reinterpret_cast<const void*>(run_kernel<F>);
-  check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(scratch_bytes)),
-             "give a block its shared memory");
+  cudaFuncAttributes own{};
+  check_cuda(cudaFuncGetAttributes(&own, function), "describe a kernel");
+  // As much as there is, not as much as this call takes: another thread's call may take more.
+  allow_scratch(function, together(dev).scratch_bytes - static_cast<int64_t>(own.sharedSizeBytes));
   void* arguments[] = {&kernel};
   check_cuda(cudaLaunchCooperativeKernel(function, dim3(grid), dim3(block), arguments,
                                          static_cast<size_t>(scratch_bytes), dev.stream),

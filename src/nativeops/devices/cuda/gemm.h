@@ -16,6 +16,8 @@ namespace nativeops::matrix_product {
 
 // The numbers of cuBLAS' enumerations that are used.
 enum : int { kAsItIs = 0, kTransposed = 1, kDefaultAlgorithm = -1 };
+// Parts of a sum are not added up in the dtype of the result, where that is a narrower one.
+enum : int { kSumsAsAsked = 16 };
 template <class T>
 constexpr int kCublasType = std::is_same_v<T, float>    ? 0
                             : std::is_same_v<T, double> ? 1
@@ -67,6 +69,7 @@ class Cublas {
     }
     look_up(library, "cublasCreate_v2", create_);
     look_up(library, "cublasSetStream_v2", set_stream_);
+    look_up(library, "cublasSetMathMode", set_math_mode_);
     look_up(library, "cublasGemmStridedBatchedEx_64", gemm_);
   }
 
@@ -83,12 +86,20 @@ class Cublas {
   }
   Handle handle_of(int device) {
     Handle& handle = handles_[device];
-    if (!handle) check(create_(&handle), "start");
+    if (handle) return handle;
+    // Also while a graph of calls is recorded, which this is none of: it allocates.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "start cuBLAS");
+    const int status = create_(&handle);
+    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "start cuBLAS");
+    check(status, "start");
+    check(set_math_mode_(handle, kSumsAsAsked), "take the kind of sums");
     return handle;
   }
 
   int (*create_)(Handle*) = nullptr;
   int (*set_stream_)(Handle, cudaStream_t) = nullptr;
+  int (*set_math_mode_)(Handle, int) = nullptr;
   int (*gemm_)(Handle, int, int, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t,
                int64_t, const void*, int, int64_t, int64_t, const void*, void*, int, int64_t,
                int64_t, int64_t, int, int) = nullptr;
