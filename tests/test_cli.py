@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("typer")
 from typer.testing import CliRunner
 
+import nativeops
 from nativeops import library
 from nativeops.bench.history import read
 from nativeops.bench.machine import package_version
@@ -99,6 +100,28 @@ def test_show_kernel_prints_the_source_and_nothing_else() -> None:
     source = Path(library.__file__).parent / "ops" / "pairwise_l1.h"
     assert source.read_text().strip() in out
     assert all(line.startswith("// ") for line in out.splitlines()[:2])
+
+
+def test_tuned_kernels_for_all_devices_are_shown() -> None:
+    _, out, _ = run("list")
+    (line,) = (line for line in out.splitlines() if line.startswith(" lstm_layer "))
+    assert "tuned kernel" in line
+    _, out, _ = run("show", "lstm_layer")
+    assert "lstm_tuned.h" in out
+
+
+def test_show_tells_of_functions_too() -> None:
+    code, out, _ = run("show", "ctc_loss")
+    assert code == 0
+    assert out.startswith("ctc_loss(logits")
+    assert "Connectionist temporal classification" in out
+    code, out, err = run("show", "lstm", "--kernel")
+    assert (code, out) == (2, "")
+    assert "lstm is a function that calls ops" in err
+
+
+def test_version() -> None:
+    assert run("--version")[:2] == (0, f"{nativeops.__version__}\n")
 
 
 @pytest.mark.parametrize("command", ["show", "bench"])
@@ -220,6 +243,24 @@ def test_doctor_notices_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert found["NATIVEOPS_DEBUG"].found.endswith(": 0")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("CXX", "nosuch", "the compiler `nosuch` cannot be run"),
+        ("NATIVEOPS_CACHE_SIZE", "abc", "must be a number of MiB, but is 'abc'"),
+        ("NATIVEOPS_CUDA", "maybe", "must be one of ['auto', 'on', 'off'], but is 'maybe'"),
+        ("NATIVEOPS_CUDA_ARCHS", "80;foo", "architectures such as `80-real;90`, but has 'foo'"),
+    ],
+)
+def test_doctor_notices_a_wrong_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    found = {check.what: check for check in checks.variables()}
+    assert found[name].state == "BROKEN"
+    assert said in found[name].found
+
+
 @pytest.mark.usefixtures("quick_probes")
 def test_doctor_as_json_has_a_state_for_each_check() -> None:
     _, out, _ = run("doctor", "--json")
@@ -322,6 +363,26 @@ def test_missing_folder_is_told_before_anything_is_done(
     code, out, err = run(*arguments, str(tmp_path / "none/file.png"))
     assert (code, out) == (2, "")
     assert f"nativeops {arguments[0]}: there is no folder" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bench", "pairwise_l1", "--json", "{folder}"),
+        ("bench", "pairwise_l1", "--results", "{file}"),
+        ("demo", "l1", "--output", "{folder}"),
+        ("demo", "l1", "--output", "{folder}/picture.foo"),
+        ("build", "{file}", "-o", "{file}/below"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_anything_is_done(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    file = tmp_path / "file.py"
+    file.touch()
+    code, out, err = run(*(word.format(folder=tmp_path, file=file) for word in arguments))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"nativeops {arguments[0]}: {tmp_path}")
 
 
 def test_bench_takes_one_thread_at_least() -> None:

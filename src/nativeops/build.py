@@ -145,7 +145,7 @@ def _recipe(
     made_for = [platform.machine(), version(compiler), *compiler[1:], *flags]
     parts = [source, digest, _own_headers(), *made_for]
     if op.built_in:
-        parts += [path.read_text() for path in identity.kernel_files(op.kernel)]
+        parts += [path.read_text("utf-8") for path in identity.kernel_files(op.kernel)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return _Recipe(op, f"{op.kernel.stem}-{key}.so", source, command, device)
 
@@ -199,7 +199,7 @@ def _check_read(op: Op[Any], rule: str) -> None:
 def _compile(recipe: _Recipe, built: Path) -> None:
     """Compile to the path, or tell what the compiler complained about."""
     source = built.with_suffix(".cpp")
-    source.write_text(recipe.source)
+    source.write_text(recipe.source, "utf-8")
     folder = recipe.op.kernel.parent
     command = [*recipe.command, *_places(folder, recipe.device), str(source)]
     read = built.with_suffix(".d")
@@ -211,7 +211,7 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     if done.returncode == 0 and built.exists():
         _digest(recipe.op)  # the files may have been saved anew while the compiler read them
         if read.exists():
-            _check_read(recipe.op, read.read_text())
+            _check_read(recipe.op, read.read_text("utf-8"))
         return
     from nativeops.complaints import complaints  # a millisecond of each process otherwise
 
@@ -222,11 +222,15 @@ def _compile(recipe: _Recipe, built: Path) -> None:
         hint = "look for memory, for room where NATIVEOPS_CACHE is, and at CXX."
         raise BuildError(message(recipe.op.name, text, hint=hint))
     files = identity.kernel_files(recipe.op.kernel)
-    first = complaints(said, files) or said.splitlines()[-5:]
+    first = complaints(said, files)
+    settings = "NATIVEOPS_CUDA_ARCHS" if recipe.device == "cuda" else "CXX"
+    placed = any(not each.startswith("error:") for each in first)  # in one of the user's files
+    hint = f"mend {recipe.op.kernel}" if placed else f"look at {settings}"
+    first = first or said.splitlines()[-5:]
     if not any(defines(path, recipe.op.name) for path in files):
         names = ", ".join(path.name for path in files)
         first.append(f"there is no kernel `void {recipe.op.name}(...)` in {names}")
+        hint = f"mend {recipe.op.kernel}"
     text = "the compiler refused its kernel:\n    " + "\n    ".join(first)
-    hint = f"mend {recipe.op.kernel}"
     hint += "." if debug else "; `NATIVEOPS_DEBUG=1` shows all that the compiler says."
     raise BuildError(message(recipe.op.name, text, hint=hint))

@@ -38,6 +38,7 @@ def cache_folder() -> Path:
 
 def kept(name: str, make: Callable[[Path], None]) -> Path:
     """The file of that name; if there is none, `make` writes it to the path that it is given."""
+    limit()  # or a wrong one would be told only where something is compiled
     if found := _find(name):
         return found
     with _alone(name):

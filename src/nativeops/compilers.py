@@ -6,6 +6,7 @@ import glob
 import importlib.util
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -79,6 +80,9 @@ def cuda_flags() -> list[str]:
     flags += ["-Xcompiler=-fPIC,-fvisibility=hidden", "-diag-error=940"]  # a forgotten return
     listed = os.environ.get("NATIVEOPS_CUDA_ARCHS") or _ARCHITECTURES
     for word in listed.replace(",", ";").split(";"):
+        if not re.fullmatch(r"\d+[a-z]?(-real|-virtual)?", word):
+            text = "`NATIVEOPS_CUDA_ARCHS` must have architectures such as `80-real;90`, but has"
+            raise RangeError(message("nativeops", f"{text} {word!r}."))
         number, _, only = word.partition("-")
         codes = f"sm_{number}" if only == "real" else f"[compute_{number},sm_{number}]"
         flags.append(f"-gencode=arch=compute_{number},code={codes}")

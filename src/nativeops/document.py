@@ -84,7 +84,7 @@ def _can_raise(op: Op[Any], error: str) -> bool:
     return has_range or not error.startswith("RangeError")
 
 
-def _is_tuned(op: Op[Any], device: str) -> bool:
+def is_tuned(op: Op[Any], device: str) -> bool:
     """Whether a header beside the kernel has a variant for the device, alone or with others."""
     headers = (op.kernel.with_name(f"{op.kernel.stem}_{end}.h") for end in (device, "tuned"))
     return any(defines(header, op.name) for header in headers)
@@ -92,7 +92,7 @@ def _is_tuned(op: Op[Any], device: str) -> bool:
 
 def _where(op: Op[Any]) -> str:
     devices = ["cpu", "cuda"]
-    tuned = [device for device in devices if _is_tuned(op, device)]
+    tuned = [device for device in devices if is_tuned(op, device)]
     arrays = {spec.name for spec in (*op.signature.inputs, *op.signature.outputs)}
     kept = [name for name in op.gradient_names if name in arrays]
     kept = [f"{n} (with {op.kept_with[n]})" if n in op.kept_with else n for n in kept]
@@ -118,9 +118,9 @@ def main() -> None:
         source = f"../../src/nativeops/ops/{op.kernel.stem}"
         links = f"[declaration]({source}.py) · [kernel]({source}.h) · [test]({source}_test.py)"
         page = f"# {op.name}\n\n{links}\n\n```text\n{document(op)}\n```\n"
-        (folder / f"{op.name}.md").write_text(page)
+        (folder / f"{op.name}.md").write_text(page, "utf-8")
         listed.append(f"- [{op.name}]({op.name}.md): {document(op).partition(chr(10))[0]}")
-    (folder / "README.md").write_text("\n".join(listed) + "\n")
+    (folder / "README.md").write_text("\n".join(listed) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -165,8 +165,8 @@ def _view(direction: str, spec: ArraySpec) -> str:
 
 def write_if_changed(path: Path, text: str) -> None:
     """Write a file, but leave it alone if it says the same: nothing is compiled again."""
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")
 
 
 def write_sources(ops: Iterable[Op[Any]], directory: Path) -> None:

@@ -236,6 +236,35 @@ def test_torch_takes_an_op_that_is_declared_again(tmp_path: Path) -> None:
         assert scaled(torch.ones(1)).tolist() == [value]
 
 
+AGAIN = """
+import torch
+from nativeops import registry
+from nativeops.declare import Array, Float, op
+print(scaled(torch.ones(1)).item())
+registry._OPS.pop("scaled")
+with open("scaled.h") as file:
+    text = file.read()
+with open("scaled.h", "w") as file:
+    file.write(text.replace("> out)", "> out, double c)").replace("2 *", "c *"))
+
+@op(kernel="scaled.h")
+def scaled(x: Float[Array, "n"], *, c: float = 3.0) -> Float[Array, "n"]:
+    return c * x
+
+print(scaled(torch.ones(1)).item())
+"""
+
+
+def test_torch_ends_well_after_an_op_got_an_attribute(tmp_path: Path) -> None:
+    """To PyTorch it is another op: one that got other overloads would end the process badly."""
+    pytest.importorskip("torch")
+    write(tmp_path, "2 * Accum<T>(x(i))")
+    (tmp_path / "scaled.py").write_text(DECLARATION)
+    done = process(tmp_path, AGAIN)
+    out, error = done.communicate(timeout=120)
+    assert (done.returncode, out) == (0, "2.0\n3.0\n"), error
+
+
 def test_name_of_a_built_in_op_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="pairwise_l1: is the name of an op of nativeops"):
 

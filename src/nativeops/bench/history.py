@@ -44,4 +44,4 @@ def read(path: Path) -> list[dict[str, Any]]:
     """All lines of a history file; none if there is no file."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

@@ -38,7 +38,7 @@ def narrowing(op: Op[Any]) -> tuple[Place, str] | None:
     """The first such place in the user's files, and what the compiler says of it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cpp"
-        path.write_text(kernel_source([op], op.kernel.name))
+        path.write_text(kernel_source([op], op.kernel.name), "utf-8")
         include = [f"-I{op.kernel.parent}", f"-I{INCLUDE}"]
         done = run([*cpp_compiler(), *FLAGS, "-DNATIVEOPS_LEVEL=0", *include, str(path)])
     own = source.own_files(op)

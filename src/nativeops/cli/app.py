@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """All commands together."""
 
+from typing import Annotated
+
 import typer
 
+import nativeops
 from nativeops.cli.bench import bench
 from nativeops.cli.build import build
 from nativeops.cli.check import check
@@ -18,6 +21,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def show_version(wanted: bool) -> None:
+    """The end after the version, if it is asked for."""
+    if wanted:
+        typer.echo(nativeops.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Fused native operations: what there is, whether it works here, and how fast."""
+
+
 app.command("list")(list_ops)
 app.command("show")(show)
 app.command("doctor")(doctor)

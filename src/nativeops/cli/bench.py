@@ -16,7 +16,7 @@ from nativeops.bench.measurement import Measurement
 from nativeops.bench.place import Place
 from nativeops.bench.run import Plan, bench_module, run
 from nativeops.checking.source import importable
-from nativeops.cli.output import check_folders, fail, find_op, print_data, progress_bar
+from nativeops.cli.output import check_folders, check_made, fail, find_op, print_data, progress_bar
 from nativeops.library import kernel_files, selected
 from nativeops.registry import ops
 
@@ -70,6 +70,7 @@ def bench(
     lines: list[dict[str, Any]] = []
     wrong = False
     check_folders("bench", json_file)
+    check_made("bench", folder)
     if missing := Place(device).missing():
         fail(f"nativeops bench: {missing}")
     if (load := os.getloadavg()[0]) > 1:
@@ -92,7 +93,7 @@ def bench(
         lines += [history.record(shared, figures) for figures in measured if figures.counts]
         wrong |= any(figures.error for figures in measured)
     if json_file:
-        json_file.write_text(json.dumps(lines, indent=1) + "\n")
+        json_file.write_text(json.dumps(lines, indent=1) + "\n", "utf-8")
     if wrong:
         raise typer.Exit(1)
 
@@ -150,7 +151,7 @@ def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measuremen
         page = folder / "results" / shared.machine / f"{name}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         drawn = draw(page.with_suffix(".svg"), report.headline(shared, processor), measured)
-        page.write_text(report.to_markdown(shared, benches, rows, processor, drawn))
+        page.write_text(report.to_markdown(shared, benches, rows, processor, drawn), "utf-8")
     return measured, shared
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nativeops.cli.output import fail
+from nativeops.cli.output import check_made, fail
 from nativeops.errors import NativeOpsError
 from nativeops.shipping import ship
 
@@ -22,8 +22,7 @@ def build(
     ] = None,
 ) -> None:
     """Compile ops for all instruction sets, so that they run where there is no compiler."""
-    if output and output.exists() and not output.is_dir():
-        fail(f"nativeops build: {output} is no folder.")
+    check_made("build", output)
     for file in files:
         if not file.is_file():
             fail(f"nativeops build: there is no file {file}.")

@@ -70,7 +70,9 @@ def check(
         print_data(describe(each))
     print_data(Text(summary(list(ops), planned, findings)))
     if json_file:
-        json_file.write_text(json.dumps(as_json(file, list(ops), planned), indent=1) + "\n")
+        json_file.write_text(
+            json.dumps(as_json(file, list(ops), planned), indent=1) + "\n", "utf-8"
+        )
     if findings:
         raise typer.Exit(1)
 

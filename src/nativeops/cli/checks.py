@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 import nativeops
-from nativeops import library
+from nativeops import cache, compilers, library
 from nativeops.bench.machine import compiler, cpu_name, package_version
 from nativeops.call import Op
+from nativeops.errors import NativeOpsError
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.registry import ops
 from nativeops.testing import arguments
@@ -36,15 +37,24 @@ TOOLS = {
     "nvcc": "needed for CUDA kernels only: install the CUDA toolkit",
 }
 VARIABLES = {
+    "CXX": "compiler of ops of one's own",
     "NATIVEOPS_ISA": "instruction set",
     "NATIVEOPS_NUM_THREADS": "threads",
-    "NATIVEOPS_DEBUG": "full error texts",
+    "NATIVEOPS_DEBUG": "all that compilers say",
     "NATIVEOPS_CACHE": "folder of built ops",
     "NATIVEOPS_CACHE_SIZE": "its bound in MiB",
     "NATIVEOPS_DISABLE_JIT": "no compiling on first use",
     "NATIVEOPS_CUDA": "CUDA kernels: auto, on or off",
     "NATIVEOPS_CUDA_ARCHS": "for which GPUs",
     "NATIVEOPS_EXPECT": "what tests must not skip",
+}
+READ_BY: dict[str, Callable[[], object]] = {  # which raise an error that says what is allowed
+    "CXX": lambda: compilers.version(compilers.cpp_compiler()),
+    "NATIVEOPS_ISA": library.selected,
+    "NATIVEOPS_NUM_THREADS": library.get_num_threads,
+    "NATIVEOPS_CACHE_SIZE": cache.limit,
+    "NATIVEOPS_CUDA": compilers.cuda_setting,
+    "NATIVEOPS_CUDA_ARCHS": compilers.cuda_flags,
 }
 BUILD_VARIABLES = ("NATIVEOPS_SANITIZE",)
 
@@ -71,7 +81,8 @@ def all_checks() -> Iterator[Check]:
         except Exception as error:
             what = group.__name__.replace("_", " ")
             text = " ".join(str(error).split())
-            yield Check(what, BROKEN, text, "" if "hint:" in text else REINSTALL)
+            told = isinstance(error, NativeOpsError)  # by what was set, or with its own hint
+            yield Check(what, BROKEN, text, "" if told else REINSTALL)
 
 
 def package() -> Iterator[Check]:
@@ -262,6 +273,12 @@ def variables() -> Iterator[Check]:
     """The environment variables that we read, and those that nobody reads."""
     for name, meaning in VARIABLES.items():
         value = os.environ.get(name)
+        try:
+            if value is not None and name in READ_BY:
+                READ_BY[name]()
+        except NativeOpsError as error:
+            yield Check(name, BROKEN, " ".join(str(error).split()), "mend it, or unset it")
+            continue
         yield Check(name, OK, f"{meaning}: {'not set' if value is None else value}")
     for name in sorted(os.environ):
         if name in BUILD_VARIABLES:

@@ -48,7 +48,9 @@ def demo(
         fail(f"the demo needs {', '.join(missing)}: run `pip install 'nativeops[demo]'`.")
     path = output or Path(f"nativeops-demo-{name.value}.png")
     check_folders("demo", path, report, checkpoint)
-    if path.suffix == ".pt":
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if path.suffix[1:].lower() not in FigureCanvasBase.get_supported_filetypes():
         fail(f"nativeops demo: {path} is no picture: name it like {path.with_suffix('.png')}.")
     if name is Demo.lines:
         _lines(path, report, checkpoint, quick=quick)
@@ -77,7 +79,7 @@ def _lines(path: Path, report: Path | None, checkpoint: Path | None, *, quick: b
         typer.echo(sentence)
     print_data(lines.table(outcome.speed))
     if report:
-        report.write_text(lines_report.html(outcome, figure))
+        report.write_text(lines_report.html(outcome, figure), "utf-8")
     if checkpoint is None:
         kept.unlink(missing_ok=True)
     written = f"picture: {path}" + (f", page: {report}" if report else "")

@@ -12,6 +12,7 @@ from nativeops.bench.machine import package_version
 from nativeops.call import Op
 from nativeops.cli.checks import cuda_is_built, public_ops
 from nativeops.cli.output import print_data
+from nativeops.document import is_tuned
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.library import kernel_files
 from nativeops.registry import import_announced
@@ -53,5 +54,4 @@ def device(op: Op[Any], name: str, built: list[str]) -> str:
     """How an op runs on a device: by a kernel tuned for it, or by the one for all."""
     if not any(file.startswith(f"libnativeops_{name}") for file in built):
         return "not built"
-    tuned = op.kernel.with_name(f"{op.kernel.stem}_{name}.h").exists()
-    return "tuned kernel" if tuned else "portable kernel"
+    return "tuned kernel" if is_tuned(op, name) else "portable kernel"

@@ -65,7 +65,10 @@ def new(
     except OSError as error:
         fail(f"nativeops new: there can be no folder {folder}: {error.strerror}.")
     for path, ending in zip(paths, ENDINGS, strict=True):
-        path.write_text(content(name, kind, ending))
+        try:
+            path.write_text(content(name, kind, ending), "utf-8")
+        except OSError as error:
+            fail(f"nativeops new: {path} cannot be written: {error.strerror}.")
         typer.echo(f"wrote  {path}")
     typer.echo(f"next   pytest {paths[2]}")
     typer.echo(f"       nativeops check {paths[0]}")

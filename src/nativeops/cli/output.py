@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where commands write: data to standard output, progress to standard error."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,10 +48,25 @@ def fail(text: str, code: int = 2) -> NoReturn:
 
 
 def check_folders(command: str, *files: Path | None) -> None:
-    """The end where a file that a command writes last has no folder: before it begins."""
-    for file in files:
-        if file and not file.absolute().parent.is_dir():
+    """The end where a file that a command writes last cannot be written: before it begins."""
+    for file in filter(None, files):
+        if not file.absolute().parent.is_dir():
             fail(f"nativeops {command}: there is no folder {file.parent} for {file.name}.")
+        if file.is_dir():
+            fail(f"nativeops {command}: {file} is a folder: name a file.")
+        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+            fail(f"nativeops {command}: {file} cannot be written.")
+
+
+def check_made(command: str, folder: Path | None) -> None:
+    """The end where a folder that a command makes cannot be made, or holds nothing new."""
+    if folder is None:
+        return
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        fail(f"nativeops {command}: {there} is no folder.")
+    if not os.access(there, os.W_OK):
+        fail(f"nativeops {command}: nothing can be written to {there}.")
 
 
 def find_op(name: str) -> Op[Any]:

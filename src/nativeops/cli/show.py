@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+import nativeops
 from nativeops.bench.machine import package_version
 from nativeops.call import Op
 from nativeops.cli.checks import cuda_is_built
-from nativeops.cli.output import find_op
+from nativeops.cli.output import fail, find_op
 from nativeops.frameworks.base import FRAMEWORKS
 
 
@@ -19,11 +20,20 @@ def show(
     op: Annotated[str, typer.Argument(help="Name of the op; `nativeops list` shows all.")],
     kernel: Annotated[bool, typer.Option("--kernel", help="Print the kernel's source.")] = False,
 ) -> None:
-    """Signature and documentation of an op, and the files it is made of."""
+    """Signature and documentation of an op, and the files it is made of; of a function the same."""
+    function = getattr(nativeops, op, None)
+    if inspect.isfunction(function):
+        if kernel:
+            fail(
+                f"nativeops show: {op} is a function that calls ops, and has no kernel of its own."
+            )
+        typer.echo(f"{op}{inspect.signature(function)}\n\n{inspect.getdoc(function)}\n")
+        typer.echo(f"declared in  {inspect.getfile(function)}")
+        return
     found = find_op(op)
     if kernel:
         typer.echo(
-            "\n\n".join(f"// {path}\n{path.read_text()}".rstrip() for path in kernels(found))
+            "\n\n".join(f"// {path}\n{path.read_text('utf-8')}".rstrip() for path in kernels(found))
         )
         return
     typer.echo(f"{inspect.cleandoc(found.__doc__ or '')}\n")
@@ -47,6 +57,7 @@ def runs_in(op: Op[Any]) -> Iterator[str]:
 
 
 def kernels(op: Op[Any]) -> list[Path]:
-    """The kernel for all devices, and those tuned for one."""
-    tuned = (op.kernel.with_name(f"{op.kernel.stem}_{device}.h") for device in ("cpu", "cuda"))
+    """The kernel for all devices, and those tuned for some."""
+    ends = ("cpu", "cuda", "tuned")
+    tuned = (op.kernel.with_name(f"{op.kernel.stem}_{end}.h") for end in ends)
     return [op.kernel, *(path for path in tuned if path.exists())]

@@ -18,7 +18,7 @@ def html(outcome: lines.Outcome, figure: Any) -> str:
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     packages = ("nativeops", "torch", "scikit-learn", "numpy")
-    return environment.from_string(TEMPLATE.read_text()).render(
+    return environment.from_string(TEMPLATE.read_text("utf-8")).render(
         findings=lines.findings(outcome),
         picture=_as_uri(figure),
         columns=lines.COLUMNS,

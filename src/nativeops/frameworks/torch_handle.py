@@ -15,7 +15,7 @@ from nativeops.frameworks.torch_autograd import autograd_kernel
 from nativeops.frameworks.torch_direct import direct_or
 from nativeops.frameworks.torch_gradient import Function
 from nativeops.frameworks.torch_out import not_compiled
-from nativeops.frameworks.torch_register import LIBRARY, SPACE, register, register_into
+from nativeops.frameworks.torch_register import LIBRARY, SPACE, name_of, register, register_into
 from nativeops.frameworks.torch_vmap import vmap_rule
 from nativeops.library import define
 
@@ -46,9 +46,9 @@ class Handle:
         self.masks: dict[Any, int] = {None: op.wanted(None)}
         self.all = (1 << len(signature.outputs)) - 1
         self.shown = sum(1 << bit for bit, spec in enumerate(signature.outputs) if not spec.kept)
-        name = op.key
+        name = name_of(op)
         self.full = self._register(name)
-        self.raw = self._register(f"{op.name}.no_grad{op.version}")._op
+        self.raw = self._register(f"{name}.no_grad")._op
         self.compute = direct_or(self.raw, op.id)
         self.apply = Function(op, self.outputs).apply
         LIBRARY.impl(name, autograd_kernel(self), "Autograd", with_keyset=True)

@@ -18,7 +18,7 @@ _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
 
 LIBRARY: Any = torch.library.Library(SPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-# Apart, because PyTorch ends a process badly if an op gets such an overload after its first use.
+# Apart, as it is made later than the overloads of the same name: see `name_of`.
 _APART: Any = torch.library.Library(INTO, "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
@@ -29,11 +29,19 @@ def register(op: Op[Any], name: str) -> Any:
     return _implement(op, LIBRARY, SPACE, f"{name}({', '.join(_takes(op))}) -> {gives}")
 
 
+def name_of(op: Op[Any]) -> str:
+    """What PyTorch calls an op; another version is another op to it, not an overload.
+
+    PyTorch ends a process badly if an op gets an overload with other arguments after its first use.
+    """
+    return op.key.replace(".", "_")
+
+
 def register_into(op: Op[Any]) -> Any:
     """The op that writes its results into its last arguments, one for each output."""
     outs = [f"Tensor(a{n}!) out{n}" for n in range(len(op.signature.outputs))]
     takes = [*_takes(op), *outs]
-    return _implement(op, _APART, INTO, f"{op.key}({', '.join(takes)}) -> ()")
+    return _implement(op, _APART, INTO, f"{name_of(op)}({', '.join(takes)}) -> ()")
 
 
 def _takes(op: Op[Any]) -> list[str]:
