@@ -3,6 +3,10 @@
 
 Everything here is NumPy and runs once per batch. An automaton says a class on each edge, takes an
 edge in each frame, and has costs: -log of probabilities.
+
+>>> made = nativeops.automata.hmm([[7, 8], [9]])
+>>> made.edges.T.tolist()  # from a state, to a state, the class, the sequence
+[[0, 1, 7, 0], [1, 1, 7, 0], [1, 2, 8, 0], [2, 2, 8, 0], [3, 4, 9, 1], [4, 4, 9, 1]]
 """
 
 from collections.abc import Iterable, Mapping, Sequence

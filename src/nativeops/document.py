@@ -33,12 +33,20 @@ def document(op: Op[Any]) -> str:
         inspect.cleandoc(op.reference.__doc__ or ""),
         f"Signature:\n    {signature}",
         _table("Arguments", [*_inputs(signature), *map(_attribute, signature.attributes)]),
-        _table("Results", [_result(spec, signature) for spec in shown]),
+        _table("Results", [_result(spec, signature) for spec in shown]) + _hidden(signature),
         _axes(signature),
         _table("Errors", [pair for pair in ERRORS.items() if _can_raise(op, pair[0])]),
         _where(op),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _hidden(signature: Signature) -> str:
+    """What a caller sees of results that exist for the gradient."""
+    kept = [spec.name for spec in signature.outputs if spec.kept]
+    if not kept:
+        return ""
+    return f"\n    Read them by name: fields for the gradient are None ({', '.join(kept)})."
 
 
 def _table(title: str, rows: Iterable[Sequence[str]]) -> str:

@@ -73,6 +73,8 @@ void expect_results(const Solution& solution, const NativeopsTensor* outputs, in
   }
 }
 
+double no_elements;  // where an array without any lies that has no place of its own
+
 Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& batch, Folded& folded,
                    const uint64_t* item_bytes) {
   const int outer = std::max(batch.rank - 1, 0);
@@ -155,6 +157,8 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
     // Without memory a kernel neither reads nor writes; some arrays without elements have some.
     if (i < n_inputs ? is_absent(spec, inputs[i]) : solution.bytes[i - n_inputs] == 0)
       folded.tensor[i].data = nullptr;
+    else if (folded.tensor[i].data == nullptr && i < n_inputs)
+      folded.tensor[i].data = &no_elements;  // it is given: null would say that it is absent
     item_bytes[i] = folded.tensor[i].dtype.bits / 8;
     if (spec.batch)
       own_batch_strides(solution, folded.tensor[i], spec.axes.size(), lead[i]);

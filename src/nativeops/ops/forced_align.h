@@ -52,13 +52,12 @@ void check_alignment(const Alignment<T, I>& a) {
   const char* const classes = "the classes of `log_probs`";
   check_range("input_lengths", a.input_lengths, 0, a.steps(), "the steps of `log_probs`");
   check_range("target_lengths", a.target_lengths, 0, a.width(), "the width of `targets`");
-  const bool reads = a.classes() > 0 && a.steps() > 0 && a.batch() > 0;
-  if (reads && a.blank >= a.classes()) refuse("blank", a.blank, 0, a.classes() - 1, classes);
+  if (a.log_probs.count() > 0 && a.blank >= a.classes())
+    refuse("blank", a.blank, 0, a.classes() - 1, classes);
 #if !defined(__CUDACC__)
   for (int64_t b = 0; b < a.batch(); ++b) {
-    if (a.classes() == 0 && length_of(a.input_lengths, b, a.steps()) > 0) {
+    if (a.classes() == 0 && length_of(a.input_lengths, b, a.steps()) > 0)
       refuse("blank", a.blank, 0, -1, classes);
-    }
     check_labels(at(a.targets, b), a.tokens(b), a.blank, a.classes() - 1, classes, [=](int64_t i) {
       return "targets[" + std::to_string(b) + ", " + std::to_string(i) + "]";
     });

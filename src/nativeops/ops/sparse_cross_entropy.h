@@ -5,6 +5,12 @@
 
 namespace nativeops {
 
+// weight · x, where no weight makes nothing of infinity.
+template <class A>
+HOST_DEVICE A weighed(A weight, A x) {
+  return weight == 0 && x == highest<A>() ? A(0) : weight * x;
+}
+
 // The largest of a row, and the logarithm of the sum of all e^z.
 template <class A>
 struct RowSum {
@@ -41,7 +47,7 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
           lists.each(t, b, [&](int64_t i) {
             const A w = entries.value(weight, i, b);
             total += w;
-            sum += w * (all.log_sum - A(z(t, b, entries.place(i, b))));
+            sum += weighed(w, all.log_sum - A(z(t, b, entries.place(i, b))));
           });
         }
         team.each(0, d, [=](int64_t j) {
@@ -96,7 +102,8 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
             lists.each(t, b, [=](int64_t i) {
               const int64_t j = entries.place(i, b);
               grad(j) -= d_l * entries.value(weight, i, b);
-              d_weight(i, b) = T(d_l * (log_all - A(z(t, b, j))) + pv - A(d_grad_z(t, b, j)));
+              const A of_loss = weighed(d_l, log_all - A(z(t, b, j)));
+              d_weight(i, b) = T(of_loss + pv - A(d_grad_z(t, b, j)));
             });
           }
           int64_t first = 0;

@@ -40,12 +40,14 @@ def cross_entropy_softmax_and_gradient_sparse(
         z_mask: Which frames take part: loss and gradient are 0 elsewhere. All if left away.
 
     Returns: ``loss``, ``grad_z``, and ``max_z``, the largest logit of each frame.
-    NaN: stays in its own frame. Logits that are all -inf have no softmax, so NaN. On CUDA a target
+    NaN: stays in its own frame. A label without any probability costs infinity, or nothing with the
+        weight 0. Logits that are all -inf have no softmax, so NaN. On CUDA a target
         out of range makes the loss of the nearest frame NaN; on the CPU it is an error.
     Gradient: for ``z`` and ``weight``, also through ``grad_z`` and ``max_z``.
     Cost: O(t·b·d + n·b) time; a workspace of b·(t + n) integers.
     Same as: ``torch.nn.functional.cross_entropy`` with dense target probabilities. RETURNN's
-        ``CrossEntropySoftmaxAndGradientZSparse`` where weights sum to 1 and all frames have some.
+        ``CrossEntropySoftmaxAndGradientZSparse`` where weights sum to 1, all frames have some, and
+        no probability is below 1e-30.
     Source: the definition; RETURNN's native ops (Zeyer et al. 2018, RETURNN as a generic flexible
         neural toolkit with application to translation and speech recognition).
 
@@ -59,10 +61,14 @@ def cross_entropy_softmax_and_gradient_sparse(
     for i, b in entries_of(mask, time):
         t, j, w = time[i, b], label[i, b], weight[i, b]
         if z_mask is None or z_mask[t, b]:
-            loss[t, b] += w * (log_sum[t, b] - z[t, b, j])
+            loss[t, b] += _weighed(w, log_sum[t, b] - z[t, b, j])
             grad_z[t, b] += w * np.exp(z[t, b] - log_sum[t, b])
             grad_z[t, b, j] -= w
     return CrossEntropy(loss, grad_z, largest)
+
+
+def _weighed(weight: Any, x: Any) -> Any:
+    return 0 if weight == 0 and x == np.inf else weight * x
 
 
 def _log_sum(z: Any) -> Any:
@@ -125,7 +131,7 @@ def cross_entropy_softmax_and_gradient_sparse_grad(
         if z_mask is None or z_mask[t, b]:
             d_z[t, b] += w * p[t, b] * (d_loss[t, b] + d_grad_z[t, b] - pv[t, b])
             d_z[t, b, j] -= w * d_loss[t, b]
-            d_weight[i, b] = d_loss[t, b] * (log_sum[t, b] - z[t, b, j])
+            d_weight[i, b] = _weighed(d_loss[t, b], log_sum[t, b] - z[t, b, j])
             d_weight[i, b] += pv[t, b] - d_grad_z[t, b, j]
     if z.shape[2]:
         first = np.arange(z.shape[2]) == z.argmax(-1)[..., None]

@@ -60,6 +60,19 @@ def test_large_logits_lose_nothing() -> None:
     assert made.loss == 1e4, "a probability that underflows has a logarithm all the same"
 
 
+@pytest.mark.parametrize("low", [-np.inf, -3e38])
+def test_label_without_probability_costs_infinity_or_nothing_without_weight(low: float) -> None:
+    z = np.array([[[low, 3e38, 0.0]]], np.float32)
+    zero, one = np.zeros((1, 1), int), np.ones((1, 1), np.float32)
+    assert cross_entropy(z, zero, zero, one).loss == np.inf
+    assert cross_entropy(z, zero, zero, 0 * one).loss == 0
+    found = cross_entropy_softmax_and_gradient_sparse_grad(
+        z, zero, zero, one, 0 * one, np.zeros_like(z), one
+    )
+    assert found.d_weight == 0
+    assert found.d_z.tolist() == [[[0, 1, 0]]]
+
+
 def test_gradient_of_the_largest_goes_to_the_first_of_equals() -> None:
     zero = np.zeros((1, 1))
     index = np.zeros((0, 1), int)

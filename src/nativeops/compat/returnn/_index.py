@@ -3,7 +3,18 @@
 
 from typing import Any
 
+from nativeops.errors import DtypeError, message
+
 
 def mask_of(index: Any) -> Any:
     """An index of bool, or of numbers that are above 0.1 where a frame takes part, as a mask."""
-    return index if "bool" in str(index.dtype) else index > 0.1
+    kind = str(index.dtype)
+    return index if "bool" in kind else index > (0 if "int" in kind else 0.1)
+
+
+def whole(op: str, name: str, value: Any) -> int:
+    """A number as an integer, if it is one."""
+    found = int(value)
+    if found != value:
+        raise DtypeError(message(op, f"`{name}` must be an integer, but is {value}."))
+    return found

@@ -17,6 +17,7 @@ import torch
 
 from nativeops import ops
 from nativeops.errors import RangeError, ShapeError, message
+from nativeops.layers._arrays import integers
 from nativeops.layers.ctc import ctc_loss as _ctc_loss
 
 __all__ = [
@@ -50,7 +51,7 @@ def get_ctc_fsa_fast_bw(
         edges_bound: If given, the automata are packed into a list of that size, at least
             ``5 · Σ seq_lens + 5 · B``; else each has ``5 S + 5`` edges.
     """
-    lengths = seq_lens.to(targets.device, targets.dtype)
+    lengths = integers("get_ctc_fsa_fast_bw", "seq_lens", seq_lens, targets).to(targets.dtype)
     options: Any = {"blank": blank_idx, "label_loop": label_loop}
     if edges_bound is None:
         made = ops.ctc_fsa.ctc_fsa(targets, lengths, **options)
@@ -130,8 +131,8 @@ def fast_baum_welch_packed(
     """
     lengths = _lengths(seq_mask, "fast_baum_welch_packed").to(am_scores.device)
     fwdbwd, costs = ops.fast_baum_welch.fast_baum_welch_packed(
-        am_scores, seq_starts.to(lengths), lengths, edges, weights.to(am_scores.dtype),
-        start_end_states,
+        am_scores, integers("fast_baum_welch_packed", "seq_starts", seq_starts, am_scores), lengths,
+        edges, weights.to(am_scores.dtype), start_end_states,
     )  # fmt: skip
     times = torch.arange(seq_mask.shape[0], device=lengths.device)[:, None]
     return fwdbwd, torch.where(times < lengths, costs, torch.zeros_like(costs))
@@ -164,7 +165,7 @@ def fast_viterbi(
     """
     scores = weights.to(am_scores.dtype)
     costs = torch.where(scores == float("inf"), scores, -scores)
-    lengths = am_seq_len.to(am_scores.device, torch.int32)
+    lengths = integers("fast_viterbi", "am_seq_len", am_seq_len, am_scores)
     found = ops.fast_viterbi.fast_viterbi(
         am_scores, edges, costs, start_end_states, lengths, mask_idx=mask_idx
     )
@@ -194,6 +195,10 @@ def ctc_best_path(
 ) -> Tensor:
     """The labels ``[T, B]`` (int32) of the best CTC path of the targets; blanks beyond the end.
 
+    Of paths that are equally good it is the one that `nativeops.forced_align` takes; RETURNN's
+    depends on the order of its edges. `get_ctc_fsa_fast_bw` has them in another order, so that of
+    equally good paths on it `fast_viterbi` takes another, too.
+
     Args:
         logits: ``[B, T, C]``, or ``[T, B, C]`` if `logits_time_major`.
         logits_seq_lens: ``[B]``.
@@ -207,9 +212,10 @@ def ctc_best_path(
     scores, blank = _time_major(logits.detach(), logits_time_major), _blank(logits, blank_index)
     scores = scores.log_softmax(-1) if logits_normalize else scores
     kind = targets.to(scores.device)
-    lengths = (n.to(scores.device, targets.dtype) for n in (logits_seq_lens, targets_seq_lens))
+    given = {"logits_seq_lens": logits_seq_lens, "targets_seq_lens": targets_seq_lens}
+    lengths = [integers("ctc_best_path", name, n, scores) for name, n in given.items()]
     found = ops.forced_align.forced_align(
-        scores, kind, *lengths, blank=blank, label_loop=label_loop
+        scores, kind, *(n.to(kind.dtype) for n in lengths), blank=blank, label_loop=label_loop
     )
     return torch.where(found.labels < 0, blank, found.labels).to(torch.int32)
 
@@ -257,7 +263,9 @@ def _best_path_loss(
 ) -> Tensor:  # fmt: skip
     """`ctc_loss` with ``max_approx``, time-major."""
     targets = targets.to(scores.device)
-    frames, lengths = (n.to(targets) for n in (logits_seq_lens, targets_seq_lens))
+    given = {"logits_seq_lens": logits_seq_lens, "targets_seq_lens": targets_seq_lens}
+    counts = [integers("ctc_loss", name, n, scores) for name, n in given.items()]
+    frames, lengths = (n.to(targets.dtype) for n in counts)
     if logits_normalize:  # of zeros beyond the end: there may be anything
         beyond = torch.arange(scores.shape[0], device=scores.device)[:, None] >= frames
         scores = scores.masked_fill(beyond[..., None], 0)

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import nativeops  # noqa: E402
 from nativeops.compat import returnn  # noqa: E402
-from nativeops.errors import RangeError, ShapeError  # noqa: E402
+from nativeops.errors import DtypeError, RangeError, ShapeError  # noqa: E402
 
 RANDOM = np.random.default_rng(2)
 INF = float("inf")
@@ -196,6 +196,33 @@ def test_nan_is_seen(max_approx: bool) -> None:
 def test_labels_and_lengths_that_fit_nothing_are_refused(changes, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         returnn.ctc_loss(**arguments(**changes))
+
+
+def test_lengths_do_not_wrap_and_are_integers() -> None:
+    given = arguments()
+    edges, weights, states = returnn.get_ctc_fsa_fast_bw(
+        targets=given["targets"], seq_lens=given["targets_seq_lens"], blank_idx=6
+    )
+    scores = given["logits"].transpose(0, 1)
+    automata = {"edges": edges, "weights": -weights, "start_end_states": states}
+    lengths = given["logits_seq_lens"]
+    calls = {
+        "logits_seq_lens": (returnn.ctc_best_path, given),
+        "targets_seq_lens": (returnn.ctc_loss, {**given, "max_approx": True}),
+        "am_seq_len": (
+            returnn.fast_viterbi,
+            {"am_scores": scores, "am_seq_len": lengths, **automata},
+        ),
+        "seq_lens": (
+            returnn.get_ctc_fsa_fast_bw,
+            {"targets": given["targets"], "seq_lens": given["targets_seq_lens"], "blank_idx": 6},
+        ),
+    }
+    for name, (function, arguments_of_it) in calls.items():
+        with pytest.raises(RangeError, match="is 2147483647, but must be"):
+            function(**{**arguments_of_it, name: arguments_of_it[name] + 2**32})
+        with pytest.raises(DtypeError, match=f"`{name}` must have integers, but has float32"):
+            function(**{**arguments_of_it, name: arguments_of_it[name] + 0.5})
 
 
 def test_mask_with_a_gap_and_too_small_bounds_are_refused() -> None:

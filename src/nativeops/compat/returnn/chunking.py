@@ -4,7 +4,7 @@
 from typing import TYPE_CHECKING
 
 import nativeops
-from nativeops.compat.returnn._index import mask_of
+from nativeops.compat.returnn._index import mask_of, whole
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,8 @@ def chunk(
 
     Returns: the chunks ``[chunk_size, batch · n_chunks, dim]``, and their index like ``index``.
     """
-    cut = nativeops.chunk(x, mask_of(index), chunk_size=int(chunk_size), chunk_step=int(chunk_step))
+    size, step = whole("chunk", "chunk_size", chunk_size), whole("chunk", "chunk_step", chunk_step)
+    cut = nativeops.chunk(x, mask_of(index), chunk_size=size, chunk_step=step)
     return cut.chunks, cut.chunk_mask.to(index.dtype)
 
 
@@ -54,7 +55,7 @@ def unchunk(
     if x.shape[0] != chunk_size:
         text = f"unchunk: `chunk_size` is {chunk_size}, but axis 0 of `x` is {x.shape[0]}."
         raise nativeops.errors.ShapeError(f"{text}\n  hint: give the chunks as `chunk` made them.")
-    whole = nativeops.unchunk(
-        x, mask_of(index), n_time=int(n_time), n_batch=int(n_batch), chunk_step=int(chunk_step)
-    )  # fmt: skip
-    return whole.x, whole.mask.to(index.dtype), whole.factors
+    given = {"n_time": n_time, "n_batch": n_batch, "chunk_step": chunk_step}
+    sizes = {name: whole("unchunk", name, value) for name, value in given.items()}
+    made = nativeops.unchunk(x, mask_of(index), **sizes)
+    return made.x, made.mask.to(index.dtype), made.factors

@@ -4,9 +4,17 @@
 import pytest
 
 from nativeops.compat import returnn
-from nativeops.errors import ShapeError
+from nativeops.errors import DtypeError, ShapeError
 
 torch = pytest.importorskip("torch")
+
+
+def test_sizes_that_are_no_integers_are_refused() -> None:
+    x, index = torch.randn(7, 2, 3), torch.ones(7, 2)
+    with pytest.raises(DtypeError, match=r"chunk: `chunk_size` must be an integer, but is 2.5"):
+        returnn.chunk(x, index, 2.5, 2)
+    with pytest.raises(DtypeError, match=r"unchunk: `n_batch` must be an integer, but is 1.5"):
+        returnn.unchunk(*returnn.chunk(x, index, 4, 2), 4, 2, 7, 1.5)
 
 
 def test_masks_of_numbers_go_in_and_come_out() -> None:

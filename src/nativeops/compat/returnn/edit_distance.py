@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nativeops.errors import DtypeError, RangeError, message
 from nativeops.ops.edit_distance import edit_distance as _edit_distance
 from nativeops.ops.next_edit_distance import (
     next_edit_distance_reduce as _next_edit_distance_reduce,
@@ -36,12 +37,35 @@ __all__ = [
 
 def _int32(x: "Tensor") -> "Tensor":
     """What 32 bits cannot hold stays too large, or too small, so that it is refused."""
+    _check_integers(x)
     info = torch.iinfo(torch.int32)
     return (x.clamp(info.min, info.max) if x.dtype == torch.int64 else x).to(torch.int32)
 
 
+def _check_integers(x: "Tensor") -> None:
+    if x.is_floating_point() or x.is_complex():
+        kind = str(x.dtype).removeprefix("torch.")
+        raise DtypeError(f"edit distances: labels and lengths must be integers, not {kind}.")
+
+
+def _check_lengths(op: str, **given: "tuple[Tensor, Tensor]") -> None:
+    """Refuses lengths that the labels do not have, where that makes nobody wait."""
+    if torch.compiler.is_compiling():
+        return
+    for name, (lengths, labels) in given.items():
+        if lengths.device.type != "cpu":
+            continue
+        for place, length in enumerate(lengths.tolist()):
+            if not 0 <= length <= labels.shape[1]:
+                text = f"`{name}_len[{place}]` is {length}, but must be from 0 to"
+                text += f" {labels.shape[1]}, the labels of `{name}`."
+                raise RangeError(message(op, text))
+
+
 def _labels(*given: "Tensor") -> "tuple[Tensor, ...]":
     """Labels in a dtype that holds all of them."""
+    for x in given:
+        _check_integers(x)
     wide = torch.int32 if all(x.dtype == torch.int32 for x in given) else torch.int64
     return tuple(x.to(wide) for x in given)
 
@@ -111,6 +135,7 @@ def edit_distance_via_next_edit_distance_row(
     full_row_output: bool = False,
 ) -> "Tensor":
     """`edit_distance` label by label; or the last rows, or the least entry of each."""
+    _check_lengths("edit_distance_via_next_edit_distance_row", a=(a_len, a), b=(b_len, b))
     last = _int32(b_len)[:, None]
     places = torch.arange(b.shape[1] + 1, dtype=torch.int32, device=b.device)
     row = torch.minimum(places.expand(len(b), -1), last)  # beyond the length, its end again

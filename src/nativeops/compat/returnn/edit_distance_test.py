@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from nativeops import edit_distance as own_edit_distance  # noqa: E402
 from nativeops.compat import returnn  # noqa: E402
-from nativeops.errors import RangeError  # noqa: E402
+from nativeops.errors import DtypeError, RangeError  # noqa: E402
 
 
 @pytest.fixture
@@ -74,3 +74,18 @@ def test_labels_and_lengths_beyond_32_bits_do_not_wrap() -> None:
     assert found.tolist() == [[1, 1]]
     with pytest.raises(RangeError, match="a_len"):
         returnn.edit_distance(one, two + 2**32, one, two)
+
+
+def test_what_is_no_integer_or_no_length_is_refused() -> None:
+    one, two = torch.tensor([[5, 6]], dtype=torch.int32), torch.tensor([2])
+    for given in ((one.float(), two, one, two), (one, two + 0.9, one, two)):
+        with pytest.raises(DtypeError, match="labels and lengths must be integers, not float32"):
+            returnn.edit_distance(*given)
+    by_rows = returnn.edit_distance_via_next_edit_distance_row
+    each = returnn.optimal_completion_edit_distance_per_successor_via_next_edit_distance
+    wrong = {(99, 2): r"`a_len\[0\]` is 99, but must be from 0 to 2", (0, -9): "b_len"}
+    for lengths, text in wrong.items():
+        a_len, b_len = (torch.tensor([n]) for n in lengths)
+        for call in (by_rows, lambda *given: each(*given, 3)):
+            with pytest.raises(RangeError, match=text):
+                call(one, a_len, one, b_len)

@@ -7,7 +7,7 @@ Unlike there, all gradients are right for every mask, start and step.
 from typing import Any
 
 import nativeops
-from nativeops.compat.returnn._index import mask_of
+from nativeops.compat.returnn._index import mask_of, whole
 
 __all__ = ["lstm_low_mem", "native_lstm", "native_lstm2", "two_d_lstm"]
 
@@ -95,4 +95,5 @@ def _walk(op: str, start: int, step: int) -> dict[str, Any]:
         text = "`step` is 0, with which the walk would never end."
         hint = "give the distance to the next frame, below 0 to go backwards."
         raise nativeops.errors.ArgumentError(nativeops.errors.message(op, text, hint=hint))
-    return {"start": int(start), "stride": abs(int(step)), "reverse": step < 0}
+    stride = abs(whole(op, "step", step))
+    return {"start": whole(op, "start", start), "stride": stride, "reverse": step < 0}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """RETURNN's LSTM ops: their names, orders of arguments, masks that are numbers, signed steps."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -8,10 +10,11 @@ import pytest
 
 import nativeops
 from nativeops.compat import returnn
-from nativeops.errors import ArgumentError
+from nativeops.errors import ArgumentError, DtypeError
 from nativeops.ops.native_lstm_test import by_steps, check_all, draw, gradients
 from nativeops.ops.two_d_lstm_test import cell_by_cell
 from nativeops.ops.two_d_lstm_test import draw as draw_grid
+from nativeops.testing.arrays import arrays_of
 
 torch = pytest.importorskip("torch")
 
@@ -54,6 +57,42 @@ def test_a_step_of_nothing_is_refused() -> None:
     g = drawn()
     with pytest.raises(ArgumentError, match="native_lstm2: `step` is 0"):
         returnn.native_lstm2(g["z"], g["w_re"], g["h_0"], g["c_0"], g["index"], 0, 0)
+
+
+def test_a_step_that_is_no_integer_is_refused() -> None:
+    g = drawn()
+    with pytest.raises(DtypeError, match=r"native_lstm2: `step` must be an integer, but is 1.5"):
+        returnn.native_lstm2(g["z"], g["w_re"], g["h_0"], g["c_0"], g["index"], 0, 1.5)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+def test_index_may_be_integers(framework: str) -> None:
+    pytest.importorskip(framework)
+    place = arrays_of(framework, "cpu").place
+    g = {n: place(v.detach().numpy(), "float32").array for n, v in drawn().items()}
+    given = [g[name] for name in ("z", "w_re", "h_0", "c_0")]
+    expected = returnn.native_lstm2(*given, g["index"])[0]
+    numbers = np.asarray(g["index"]) > 0.1
+    for dtype in ("int32", "uint8"):
+        found = returnn.native_lstm2(*given, place(numbers, dtype).array)[0]
+        np.testing.assert_array_equal(found, expected)
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import numpy as np
+from nativeops.compat import returnn
+x = np.ones((2, 1, 4), np.float32)
+print(returnn.native_lstm(x, x[0, :, :4], x[0, :, :1], np.ones((2, 1)))[0].shape)
+assert not hasattr(returnn, "edit_distance")
+"""
+
+
+def test_it_needs_no_torch() -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "(2, 1, 1)\n", done.stderr
 
 
 def test_two_d_lstm_has_its_sizes_side_by_side() -> None:
