@@ -43,8 +43,7 @@ struct Alignment {
 // that. States are the blanks 0 .. tokens, and between them the tokens 0 .. tokens - 1.
 constexpr int kStayed = 0, kStepped = 1, kSkipped = 2;
 
-// How often the numbers are brought back to around 0, so that they do not grow with time and what
-// rounding takes does not either.
+// How often the numbers are brought back to around 0, so that their rounding does not grow.
 constexpr int64_t kRescale = 32;
 
 template <class T, class I>
