@@ -5,30 +5,21 @@
 
 namespace nativeops {
 
-// The mean of a row, and one over its standard deviation: in two passes, and from the first number
-// on, so that nothing cancels. Inline and by reference: a short row takes no longer than a call.
-template <class A>
-struct Spread {
-  A mean, scale;
-};
-template <class T, class A>
-KERNEL inline Spread<A> spread(Team team, const In<T, 1>& x, A eps) {
-  const int64_t n = x.size(0);
-  const A share = 1 / A(n), first = x(0);
-  const A mean = first + share * team.sum(0, n, [=](int64_t i) { return A(x(i)) - first; });
-  const A square = team.sum(0, n, [=](int64_t i) { return (A(x(i)) - mean) * (A(x(i)) - mean); });
-  return {mean, 1 / sqrt(share * square + eps)};
-}
-
-// y[i] = (x[i] - mean) scale · weight[i] + bias[i]
+// y[i] = (x[i] - mean) scale · weight[i] + bias[i], where scale is one over the standard deviation.
+// Both in two passes, and from the first number on, so that nothing cancels.
 template <class T>
 void layer_norm(Device& dev, In<T, 2> x, In<T, 1> weight, In<T, 1> bias, Out<T, 2> y, double eps) {
   using A = Accum<T>;
+  const int64_t n = x.size(1);
+  const A share = 1 / A(n);
   for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t b) {
-    const auto row = spread(team, at(x, b), A(eps));
-    team.fill(at(y, b), [=](int64_t i) {
-      return (A(x(b, i)) - row.mean) * row.scale * A(weight(i)) + A(bias(i));
-    });
+    const A first = A(x(b, 0));
+    const A mean = first + share * team.sum(0, n, [=](int64_t i) { return A(x(b, i)) - first; });
+    const A squares =
+        team.sum(0, n, [=](int64_t i) { return (A(x(b, i)) - mean) * (A(x(b, i)) - mean); });
+    const A scale = 1 / sqrt(share * squares + A(eps));
+    team.fill(at(y, b),
+              [=](int64_t i) { return (A(x(b, i)) - mean) * scale * A(weight(i)) + A(bias(i)); });
   });
 }
 
@@ -41,20 +32,28 @@ void layer_norm_grad(Device& dev, In<T, 2> x, In<T, 1> weight, In<T, 2> d_y, Out
                      Out<T, 1> d_weight, Out<T, 1> d_bias, double eps) {
   using A = Accum<T>;
   const int64_t rows = x.size(0), n = x.size(1), parts = 1 + rows / kPartRows;
+  const A share = 1 / A(n);
   auto memory = dev.workspace<A>(2 * parts * n);
   const View<A, 3> sums = dense(memory.data(), 2, parts, n);
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {
     team.each(0, n, [=](int64_t i) { sums(0, part, i) = sums(1, part, i) = 0; });
     for (int64_t b = part * kPartRows; b < min2(rows, (part + 1) * kPartRows); ++b) {
-      const auto row = spread(team, at(x, b), A(eps));
-      const auto z = [=](int64_t i) { return (A(x(b, i)) - row.mean) * row.scale; };
+      const A first = A(x(b, 0));
       const auto d = [=](int64_t i) { return A(d_y(b, i)) * A(weight(i)); };
-      const A mean = team.sum(0, n, d) / A(n);
-      const A slope = team.sum(0, n, [=](int64_t i) { return d(i) * z(i); }) / A(n);
+      const auto sum =
+          team.two_sums(0, n, [=](int64_t i) { return Two<A>{A(x(b, i)) - first, d(i)}; });
+      const A mean = first + share * sum.first, mean_d = share * sum.second;
+      const auto moment = team.two_sums(0, n, [=](int64_t i) {
+        const A centred = A(x(b, i)) - mean;
+        return Two<A>{centred * centred, centred * d(i)};
+      });
+      const A scale = 1 / sqrt(share * moment.first + A(eps));
+      const A slope = share * scale * moment.second;
+      const auto z = [=](int64_t i) { return (A(x(b, i)) - mean) * scale; };
       team.each(0, n, [=](int64_t i) {
         const A z_i = z(i), d_i = A(d_y(b, i));
         const A to_weight = sums(0, part, i) + d_i * z_i, to_bias = sums(1, part, i) + d_i;
-        d_x(b, i) = T(row.scale * (d(i) - mean - z_i * slope));
+        d_x(b, i) = T(scale * (d(i) - mean_d - z_i * slope));
         sums(0, part, i) = to_weight;
         sums(1, part, i) = to_bias;
       });

@@ -18,12 +18,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 template <class V>
 void expect_reductions(Device& dev, View<const V, 1> x, int64_t first, int64_t last) {
   V found[3] = {};
-  bool nan = false;
+  bool nan = false, twice = false;
   int64_t large = 0;
-  for_each_item(dev, 1, [=, &found, &nan, &large] KERNEL(Team team, int64_t) {
+  for_each_item(dev, 1, [=, &found, &nan, &large, &twice] KERNEL(Team team, int64_t) {
     const V sum = team.sum(first, last, [=](int64_t i) { return x(i); });
     const V most = team.max(first, last, [=](int64_t i) { return x(i); });
     const V least = team.min(first, last, [=](int64_t i) { return x(i); });
+    const Two<V> both = team.two_sums(
+        first, last, [=](int64_t i) { return Two<V>{x(i), static_cast<V>(2 * x(i))}; });
     const int64_t count = team.sum(first, last, [=](int64_t i) { return x(i) > V(1); });
     bool is_nan = false;
     if constexpr (std::is_floating_point_v<V>) {
@@ -32,6 +34,7 @@ void expect_reductions(Device& dev, View<const V, 1> x, int64_t first, int64_t l
       is_nan = with_nan != with_nan;
     }
     team.each(0, 1, [&](int64_t) {
+      twice = both.first == sum && both.second == 2 * sum;
       found[0] = sum, found[1] = most, found[2] = least, large = count, nan = is_nan;
     });
   });
@@ -40,6 +43,7 @@ void expect_reductions(Device& dev, View<const V, 1> x, int64_t first, int64_t l
   for (int64_t i = first; i < last; ++i) {
     sum += x(i), most = max2(most, x(i)), least = min2(least, x(i)), count += x(i) > V(1);
   }
+  EXPECT(twice);
   EXPECT(found[0] == sum && found[1] == most && found[2] == least && large == count);
   EXPECT(nan == (std::is_floating_point_v<V> && last > first));
 }

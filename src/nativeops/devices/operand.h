@@ -63,6 +63,12 @@ using Loaded = Accum<std::decay_t<decltype(std::declval<Operand>()(0, 0, 0))>>;
 template <class F, class Value = std::decay_t<decltype(std::declval<F>()(int64_t{}))>>
 using TeamValue = std::conditional_t<std::is_same_v<Value, bool>, int64_t, Accum<Value>>;
 
+// What is added up in one pass: see Team::two_sums.
+template <class A>
+struct Two {
+  A first, second;
+};
+
 // Views and everything that is indexed like one, in contrast to the functions beside them.
 template <class T, class = void>
 struct IsOperand : std::false_type {};

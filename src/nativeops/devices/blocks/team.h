@@ -96,6 +96,12 @@ struct Team {
   KERNEL TeamValue<F> sum(int64_t lo, int64_t hi, F f) const {
     return reduce(lo, hi, TeamValue<F>(0), f, FoldSum{});
   }
+  // The sums of both numbers of f(i), a Two.
+  template <class F, class V = decltype(std::declval<F>()(int64_t{}).first)>
+  KERNEL Two<V> two_sums(int64_t lo, int64_t hi, F f) const {
+    return {sum(lo, hi, [=](int64_t i) { return f(i).first; }),
+            sum(lo, hi, [=](int64_t i) { return f(i).second; })};
+  }
   // NaN if one is NaN; of nothing: the infinity (or the integer) that any number beats.
   template <class F>
   KERNEL TeamValue<F> max(int64_t lo, int64_t hi, F f) const {

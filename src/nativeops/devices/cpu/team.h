@@ -59,6 +59,15 @@ struct Team {
     using V = TeamValue<F>;
     return reduce(lo, hi, V(0), f, [](auto a, auto b) { return a + b; });
   }
+  // The sums of both numbers of f(i), a Two, in one pass.
+  template <class F, class V = decltype(std::declval<F>()(int64_t{}).first)>
+  [[gnu::always_inline]] inline Two<V> two_sums(int64_t lo, int64_t hi, F f) const {
+    const auto fold = [](auto a, auto b) { return a + b; };
+    if (hi - lo > kShort) return add_many<V>(lo, hi, f, fold);
+    alignas(64) V first[kShort], second[kShort];
+    put_both(first, second, hi - lo, lo, f);
+    return {reduce_few(first, hi - lo, V(0), fold), reduce_few(second, hi - lo, V(0), fold)};
+  }
   // NaN if one is NaN; of nothing: the infinity (or the integer) that any number beats.
   template <class F>
   [[gnu::always_inline]] inline TeamValue<F> max(int64_t lo, int64_t hi, F f) const {
@@ -79,39 +88,78 @@ struct Team {
   }
 
  private:
-  static constexpr int kFew = 16, kRow = 256;
+  static constexpr int kFew = 16, kShort = 64, kRow = 256;
 
   // The values are put into a row first: a loop over f alone becomes vectors for each stride of a
-  // view. Inlined, as views that f has would be copied to the stack for a call, and waited for: as
-  // long as 32 numbers take.
+  // view. A short one is inlined: a call takes as long as 32 numbers.
   template <class V, class F, class Fold>
   [[gnu::always_inline]] static inline V reduce(int64_t lo, int64_t hi, V init, const F& f,
                                                 Fold fold) {
-    if (hi - lo > kRow) return reduce_many(lo, hi, init, f, fold);
-    alignas(64) V row[kRow];
+    if (hi - lo > kShort) return reduce_many(lo, hi, init, f, fold);
+    alignas(64) V row[kShort];
     put_values(row, hi - lo, lo, f);
     return reduce_few(row, hi - lo, init, fold);
   }
 
-  // In 64 interleaved parts, which fill several vectors, and the last of the row by itself: an
-  // order that is the same for every instruction set. Never inlined, so that what calls it stays
-  // small and is inlined itself, and f by value, so that it is copied for this call alone.
-  template <class V, class F, class Fold>
-  [[gnu::noinline]] static V reduce_many(int64_t lo, int64_t hi, V init, F f, Fold fold) {
+  // Rows of kRow numbers in 64 interleaved parts, which fill several vectors, and the last of a
+  // long row by itself: an order that is the same for every instruction set.
+  template <class V, class Fold>
+  struct Parts {
     using Many = Lanes<V, kFew>;
-    alignas(64) V row[kRow];
-    Many part[4] = {Many::all(init), Many::all(init), Many::all(init), Many::all(init)};
-    for (; hi - lo > kRow; lo += kRow) {
-      put_values(row, kRow, lo, f);
+    Fold fold;
+    Many part[4];
+
+    Parts(V init, Fold fold)
+        : fold(fold), part{Many::all(init), Many::all(init), Many::all(init), Many::all(init)} {}
+    void add(const V* row) {
       for (int i = 0; i < kRow; i += 4 * kFew) {
 #pragma GCC unroll 4
         for (int p = 0; p < 4; ++p) part[p] = part[p].folded(Many::load(row + i + p * kFew), fold);
       }
     }
+    V with(V last) const {
+      const Many all = part[0].folded(part[1], fold).folded(part[2].folded(part[3], fold), fold);
+      return fold(fold_lanes(all, fold), last);
+    }
+  };
+
+  // Longer rows. Never inlined, so that what calls it stays small and is inlined itself; f by
+  // reference, as a copy of its views would be waited for.
+  template <class V, class F, class Fold>
+  [[gnu::noinline]] static V reduce_many(int64_t lo, int64_t hi, V init, const F& f, Fold fold) {
+    alignas(64) V row[kRow];
+    Parts<V, Fold> parts(init, fold);
+    for (; hi - lo > kRow; lo += kRow) {
+      put_values(row, kRow, lo, f);
+      parts.add(row);
+    }
     put_values(row, hi - lo, lo, f);
-    const V last = reduce_few(row, hi - lo, init, fold);
-    part[0] = part[0].folded(part[1], fold).folded(part[2].folded(part[3], fold), fold);
-    return fold(fold_lanes(part[0], fold), last);
+    return parts.with(reduce_few(row, hi - lo, init, fold));
+  }
+
+  template <class V, class F, class Fold>
+  [[gnu::noinline]] static Two<V> add_many(int64_t lo, int64_t hi, const F& f, Fold fold) {
+    alignas(64) V first[kRow], second[kRow];
+    Parts<V, Fold> a(V(0), fold), b(V(0), fold);
+    for (; hi - lo > kRow; lo += kRow) {
+      put_both(first, second, kRow, lo, f);
+      a.add(first);
+      b.add(second);
+    }
+    put_both(first, second, hi - lo, lo, f);
+    return {a.with(reduce_few(first, hi - lo, V(0), fold)),
+            b.with(reduce_few(second, hi - lo, V(0), fold))};
+  }
+
+  template <class V, class F>
+  [[gnu::flatten]] static void put_both(V* first, V* second, int64_t count, int64_t lo,
+                                        const F& f) {
+    NATIVEOPS_IVDEP
+    for (int64_t i = 0; i < count; ++i) {
+      const Two<V> both = f(lo + i);
+      first[i] = both.first;
+      second[i] = both.second;
+    }
   }
 
   template <class V, class F>
