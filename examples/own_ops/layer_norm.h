@@ -5,21 +5,30 @@
 
 namespace nativeops {
 
-// y[i] = (x[i] - mean) scale · weight[i] + bias[i], where scale is one over the standard deviation.
-// Both in two passes, and from the first number on, so that nothing cancels.
+// The mean of a row, and one over its standard deviation: in two passes, and from the first number
+// on, so that nothing cancels. Inline and by reference: a short row takes no longer than a call.
+template <class A>
+struct Spread {
+  A mean, scale;
+};
+template <class T, class A>
+KERNEL inline Spread<A> spread(Team team, const In<T, 1>& x, A eps) {
+  const int64_t n = x.size(0);
+  const A share = 1 / A(n), first = x(0);
+  const A mean = first + share * team.sum(0, n, [=](int64_t i) { return A(x(i)) - first; });
+  const A square = team.sum(0, n, [=](int64_t i) { return (A(x(i)) - mean) * (A(x(i)) - mean); });
+  return {mean, 1 / sqrt(share * square + eps)};
+}
+
+// y[i] = (x[i] - mean) scale · weight[i] + bias[i]
 template <class T>
 void layer_norm(Device& dev, In<T, 2> x, In<T, 1> weight, In<T, 1> bias, Out<T, 2> y, double eps) {
   using A = Accum<T>;
-  const int64_t n = x.size(1);
-  const A share = 1 / A(n);
   for_each_item(dev, x.size(0), [=] KERNEL(Team team, int64_t b) {
-    const A first = A(x(b, 0));
-    const A mean = first + share * team.sum(0, n, [=](int64_t i) { return A(x(b, i)) - first; });
-    const A squares =
-        team.sum(0, n, [=](int64_t i) { return (A(x(b, i)) - mean) * (A(x(b, i)) - mean); });
-    const A scale = 1 / sqrt(share * squares + A(eps));
-    team.fill(at(y, b),
-              [=](int64_t i) { return (A(x(b, i)) - mean) * scale * A(weight(i)) + A(bias(i)); });
+    const auto row = spread(team, at(x, b), A(eps));
+    team.fill(at(y, b), [=](int64_t i) {
+      return (A(x(b, i)) - row.mean) * row.scale * A(weight(i)) + A(bias(i));
+    });
   });
 }
 
