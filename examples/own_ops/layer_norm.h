@@ -50,11 +50,11 @@ void layer_norm_grad(Device& dev, In<T, 2> x, In<T, 1> weight, In<T, 2> d_y, Out
       const A first = A(x(b, 0));
       const auto d = [=](int64_t i) { return A(d_y(b, i)) * A(weight(i)); };
       const auto sum =
-          team.two_sums(0, n, [=](int64_t i) { return Two<A>{A(x(b, i)) - first, d(i)}; });
+          team.two_sums(0, n, [=](int64_t i) { return TwoSums<A>{A(x(b, i)) - first, d(i)}; });
       const A mean = first + share * sum.first, mean_d = share * sum.second;
       const auto moment = team.two_sums(0, n, [=](int64_t i) {
         const A centred = A(x(b, i)) - mean;
-        return Two<A>{centred * centred, centred * d(i)};
+        return TwoSums<A>{centred * centred, centred * d(i)};
       });
       const A scale = 1 / sqrt(share * moment.first + A(eps));
       const A slope = share * scale * moment.second;

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fused native operations for NumPy, PyTorch, JAX and TensorFlow, each written once."""
 
-from nativeops import automata, frameworks
+from typing import TYPE_CHECKING, Any
+
+from nativeops import frameworks
 from nativeops.errors import NativeOpsError
 from nativeops.layers.accelerate import accelerate
 from nativeops.layers.ctc import ctc_greedy_decode, ctc_loss
@@ -97,7 +99,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
+if TYPE_CHECKING:
+    from nativeops import automata
+
+
+def __getattr__(name: str) -> Any:
+    if name == "automata":  # not before it is asked for: it needs more of NumPy than all the others
+        from importlib import import_module
+
+        return import_module("nativeops.automata")
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import metadata  # only when asked: it costs more than all else in this file

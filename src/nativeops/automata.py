@@ -76,7 +76,8 @@ def from_arcs(
             state with the largest number.
         given: What weights are: probabilities, or costs, which are -log of them. None is certain.
 
-    Raises: RangeError for states or labels below 0, and for weights that are no probabilities.
+    Raises: RangeError for states or labels that are no integers from 0 on, weights that are no
+        probabilities, and another ``given``.
     """
     if given not in get_args(Given):
         text = f"`given` must be 'probability' or 'cost', but is {given!r}."

@@ -224,8 +224,13 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     files = identity.kernel_files(recipe.op.kernel)
     first = complaints(said, files)
     settings = "NATIVEOPS_CUDA_ARCHS" if recipe.device == "cuda" else "CXX"
-    placed = any(not each.startswith("error:") for each in first)  # in one of the user's files
-    hint = f"mend {recipe.op.kernel}" if placed else f"look at {settings}"
+    elsewhere = first and all(
+        each.startswith("error:") for each in first
+    )  # in no file of the user's
+    ours = not elsewhere and "Unsupported gpu architecture" not in said
+    hint = (
+        f"mend {recipe.op.kernel}" if ours else f"look at {settings}, and mend {recipe.op.kernel}"
+    )
     first = first or said.splitlines()[-5:]
     if not any(defines(path, recipe.op.name) for path in files):
         names = ", ".join(path.name for path in files)

@@ -24,8 +24,8 @@ void expect_reductions(Device& dev, View<const V, 1> x, int64_t first, int64_t l
     const V sum = team.sum(first, last, [=](int64_t i) { return x(i); });
     const V most = team.max(first, last, [=](int64_t i) { return x(i); });
     const V least = team.min(first, last, [=](int64_t i) { return x(i); });
-    const Two<V> both = team.two_sums(
-        first, last, [=](int64_t i) { return Two<V>{x(i), static_cast<V>(2 * x(i))}; });
+    const TwoSums<V> both = team.two_sums(
+        first, last, [=](int64_t i) { return TwoSums<V>{x(i), static_cast<V>(2 * x(i))}; });
     const int64_t count = team.sum(first, last, [=](int64_t i) { return x(i) > V(1); });
     bool is_nan = false;
     if constexpr (std::is_floating_point_v<V>) {

@@ -50,11 +50,11 @@ def fail(text: str, code: int = 2) -> NoReturn:
 def check_folders(command: str, *files: Path | None) -> None:
     """The end where a file that a command writes last cannot be written: before it begins."""
     for file in filter(None, files):
-        if not file.absolute().parent.is_dir():
+        if not os.path.isdir(file.absolute().parent):
             fail(f"nativeops {command}: there is no folder {file.parent} for {file.name}.")
-        if file.is_dir():
+        if os.path.isdir(file):
             fail(f"nativeops {command}: {file} is a folder: name a file.")
-        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        if not os.access(file if os.path.exists(file) else file.absolute().parent, os.W_OK):
             fail(f"nativeops {command}: {file} cannot be written.")
 
 
@@ -62,8 +62,8 @@ def check_made(command: str, folder: Path | None) -> None:
     """The end where a folder that a command makes cannot be made, or holds nothing new."""
     if folder is None:
         return
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
+    there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not os.path.isdir(there):
         fail(f"nativeops {command}: {there} is no folder.")
     if not os.access(there, os.W_OK):
         fail(f"nativeops {command}: nothing can be written to {there}.")

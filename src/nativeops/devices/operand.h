@@ -65,7 +65,7 @@ using TeamValue = std::conditional_t<std::is_same_v<Value, bool>, int64_t, Accum
 
 // What is added up in one pass: see Team::two_sums.
 template <class A>
-struct Two {
+struct TwoSums {
   A first, second;
 };
 

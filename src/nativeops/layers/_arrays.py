@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nativeops.errors import DtypeError, message
+from nativeops.errors import DtypeError, ShapeError, message
 from nativeops.frameworks import framework_of
 
 Array = TypeVar("Array")
@@ -57,6 +57,9 @@ def known(op: str, name: str, values: Any) -> list[int] | None:
         found = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
     except (TypeError, NotImplementedError, RuntimeError):  # a tracer of JAX, a tensor of a graph
         return None
+    if found.ndim != 1:
+        text = f"`{name}` must have 1 axis [b], but has {found.ndim} axes."
+        raise ShapeError(message(op, text))
     numbers: list[int] = _checked(op, name, found).tolist()
     return numbers
 
@@ -69,9 +72,11 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
     if values is None:
         return None
     module = namespace(like)
-    if _are_plain(values):  # without NumPy, which PyTorch's compiler would not follow
+    plain = _are_plain(values)  # without NumPy, which PyTorch's compiler would not follow
+    if plain:
         values = [min(max(value, LEAST), MOST) for value in values]
-    if framework_of(type(values)) in (None, "numpy") and not hasattr(like, "new_tensor"):
+    direct = plain and hasattr(like, "new_tensor")
+    if framework_of(type(values)) in (None, "numpy") and not direct:
         values = np.clip(_checked(op, name, np.asarray(values)), LEAST, MOST).astype(np.int32)
     if hasattr(like, "new_tensor"):
         values = module.as_tensor(values, device=like.device)
@@ -83,6 +88,8 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
         return cast(_checked(op, name, values), module.int32)
     if hasattr(module, "cast"):
         values = _checked(op, name, module.convert_to_tensor(values))
+        if values.dtype == module.uint64:
+            values = module.minimum(values, module.constant(MOST, module.uint64))
         wide = module.clip_by_value(cast(values, module.int64), LEAST, MOST)
         return cast(wide, module.int32)
     held = _checked(op, name, module.asarray(values))

@@ -79,7 +79,7 @@ def _obstacle(torch: Any, module: Any, fused: dict[Any, Any]) -> str | None:
     if type(module) is not base:
         return f"its class {type(module).__name__} is derived from torch.nn.{base.__name__}"
     dtypes = {str(weight.dtype).removeprefix("torch.") for weight in module.parameters()}
-    if dtypes - set(VARIABLES["Float"]):
+    if dtypes := dtypes - set(VARIABLES["Float"]):
         return f"it is of {min(dtypes)}, for which there is no kernel"
     devices = {str(weight.device) for weight in module.parameters()} - {"cpu", "meta"}
     if devices:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
-from nativeops.layers._arrays import cast, integers, known, like, mean, namespace, total
+from nativeops.layers._arrays import MOST, cast, integers, known, like, mean, namespace, total
 from nativeops.lists import check_empty, is_list_of_integers
 from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
@@ -151,15 +151,17 @@ def _padded(logits: Any, targets: Any, lengths: Any) -> Any:
         text = "`targets` has one axis, but `target_lengths` is not known while compiling."
         raise ArgumentError(message("ctc_loss", text, hint="give it as a list."))
     for place, count in enumerate(counts):
-        if count < 0:
-            text = f"`target_lengths[{place}]` is {count}, but must be 0 or more."
+        if not 0 <= count <= MOST:
+            text = f"`target_lengths[{place}]` is {count}, but must be from 0 to {MOST}."
             raise RangeError(message("ctc_loss", text))
     total, given, module = sum(counts), targets.shape[0], namespace(targets)
     wrong = f"`target_lengths` has the sum {total}, but `targets` has"
     late = hasattr(module, "RaggedTensor")
     if given is None:  # TensorFlow tells it when it runs
         told = message("ctc_loss", f"{wrong} another number of labels.")
-        fits = module.debugging.assert_equal(module.shape(targets)[0], total, told)
+        number = module.shape(targets, out_type=module.int64)[0]
+        wanted = module.constant(min(total, 2**63 - 1), module.int64)
+        fits = module.debugging.assert_equal(number, wanted, told)
         with module.control_dependencies([] if fits is None else [fits]):
             targets = module.identity(targets)
     elif total != given:

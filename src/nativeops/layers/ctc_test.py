@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nativeops import ctc_greedy_decode, ctc_loss, rnnt_loss
-from nativeops.errors import RangeError, ShapeError
+from nativeops.errors import DtypeError, RangeError, ShapeError
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.marks import without_sanitizer
@@ -315,14 +315,16 @@ def test_torch_compiles_targets_one_behind_the_other_with_listed_lengths() -> No
 @pytest.mark.parametrize(
     ("counts", "error", "text"),
     [
-        ([2, -2, 1], RangeError, r"`target_lengths\[1\]` is -2, but must be 0 or more"),
-        ([2**40, 3 - 2**40, 0], RangeError, rf"`target_lengths\[1\]` is {3 - 2**40}, but must"),
-        ([2**62, 2**62, 2**62], ShapeError, f"sum {3 * 2**62}, but `targets` has 3 labels"),
+        ([2, -2, 1], RangeError, r"`target_lengths\[1\]` is -2, but must be from 0 to 2147483647"),
+        ([2**40, 3 - 2**40, 0], RangeError, rf"`target_lengths\[0\]` is {2**40}, but must"),
+        ([2**31 - 1] * 3, ShapeError, f"sum {3 * (2**31 - 1)}, but `targets` has 3 labels"),
+        (np.array([[1], [1], [1]]), ShapeError, r"must have 1 axis \[b\], but has 2 axes"),
+        (np.array(3), ShapeError, r"must have 1 axis \[b\], but has 0 axes"),
         ([1, 1, 2], ShapeError, "sum 4, but `targets` has 3 labels"),
     ],
 )
 def test_lengths_of_targets_one_behind_the_other_are_checked(
-    framework: str, counts: list[int], error: type[Exception], text: str
+    framework: str, counts: Any, error: type[Exception], text: str
 ) -> None:
     pytest.importorskip(framework)
     place = arrays_of(framework, "cpu").place
@@ -380,6 +382,20 @@ def test_lengths_may_be_integers_of_any_width(framework: str, word: str, dtype: 
     expected = ctc_loss(x, targets, lengths, reduction="none")
     found = ctc_loss(make(x), make(targets), make(lengths.astype(dtype)), reduction="none")
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)
+
+
+def test_lengths_of_numpy_beside_tensors_are_copied() -> None:
+    torch = pytest.importorskip("torch")
+    x, targets = torch.from_numpy(LOGITS).requires_grad_(), torch.tensor([[1], [2], [3]])
+    lengths = np.array([9, 7, 5], np.int32)
+    loss = ctc_loss(x, targets, lengths)
+    (expected,) = torch.autograd.grad(loss, x, retain_graph=True)
+    lengths[:] = 1  # the gradient still needs those that were given
+    assert torch.equal(torch.autograd.grad(loss, x)[0], expected)
+    for given in (np.array([5, 7, 9])[::-1], np.array([9, 7, 5], ">i4")):
+        torch.testing.assert_close(ctc_loss(x, targets, given), loss)
+    with pytest.raises(DtypeError, match="`input_lengths` must have integers"):
+        ctc_loss(x, targets, ["9", "7", "5"])
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

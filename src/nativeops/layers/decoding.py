@@ -74,7 +74,7 @@ def ctc_beam_search(
     if not math.isfinite(scorer_weight):
         text = f"`scorer_weight` must be a finite number, but is {scorer_weight!r}."
         raise RangeError(message("ctc_beam_search", text))
-    if scorer is None or len(getattr(logits, "shape", ())) != 3:
+    if scorer is None or getattr(logits, "ndim", 0) not in (3, None):  # TensorFlow may not know it
         if not getattr(logits, "is_cuda", False):
             return ctc_prefixes(logits, own, **options)
         there: Any = ctc_prefixes(logits.cpu(), None if own is None else own.cpu(), **options)

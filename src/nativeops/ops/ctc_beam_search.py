@@ -28,7 +28,7 @@ def ctc_prefixes(
     blank: Annotated[int, AtLeast(-1)] = 0,
     normalized: bool = False,
     token_threshold: Annotated[float, AtLeast(0), AtMost(1)] = 0.0,
-    insertion_bonus: Annotated[float, AtLeast(-1e30), AtMost(1e30)] = 0.0,
+    insertion_bonus: Annotated[float, AtLeast(-1e6), AtMost(1e6)] = 0.0,
 ) -> CtcPrefixes[Array]:
     """The label sequences of highest probability under CTC, by prefix beam search.
 

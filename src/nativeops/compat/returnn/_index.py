@@ -14,7 +14,10 @@ def mask_of(index: Any) -> Any:
 
 def whole(op: str, name: str, value: Any) -> int:
     """A number as an integer, if it is one."""
-    found = int(value)
-    if found != value:
-        raise DtypeError(message(op, f"`{name}` must be an integer, but is {value}."))
-    return found
+    try:
+        found = int(value)
+        if found == value:
+            return found
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise DtypeError(message(op, f"`{name}` must be an integer, but is {value}."))

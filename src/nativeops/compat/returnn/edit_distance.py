@@ -45,12 +45,14 @@ def _int32(x: "Tensor") -> "Tensor":
 def _check_integers(x: "Tensor") -> None:
     if x.is_floating_point() or x.is_complex():
         kind = str(x.dtype).removeprefix("torch.")
-        raise DtypeError(f"edit distances: labels and lengths must be integers, not {kind}.")
+        text = f"labels and lengths must be integers, not {kind}."
+        raise DtypeError(message("edit_distance", text))
 
 
 def _check_lengths(op: str, **given: "tuple[Tensor, Tensor]") -> None:
     """Refuses lengths that the labels do not have, where that makes nobody wait."""
-    if torch.compiler.is_compiling():
+    mapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if torch.compiler.is_compiling() or any(mapped(own) for own, _ in given.values()):
         return
     for name, (lengths, labels) in given.items():
         if lengths.device.type != "cpu":

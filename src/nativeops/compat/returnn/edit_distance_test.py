@@ -79,9 +79,12 @@ def test_labels_and_lengths_beyond_32_bits_do_not_wrap() -> None:
 def test_what_is_no_integer_or_no_length_is_refused() -> None:
     one, two = torch.tensor([[5, 6]], dtype=torch.int32), torch.tensor([2])
     for given in ((one.float(), two, one, two), (one, two + 0.9, one, two)):
-        with pytest.raises(DtypeError, match="labels and lengths must be integers, not float32"):
+        with pytest.raises(
+            DtypeError, match=r"^edit_distance: labels and lengths must be integers, not float32"
+        ):
             returnn.edit_distance(*given)
     by_rows = returnn.edit_distance_via_next_edit_distance_row
+    assert torch.vmap(by_rows)(one[None], two[None], one[None], two[None]).tolist() == [[0]]
     each = returnn.optimal_completion_edit_distance_per_successor_via_next_edit_distance
     wrong = {(99, 2): r"`a_len\[0\]` is 99, but must be from 0 to 2", (0, -9): "b_len"}
     for lengths, text in wrong.items():

@@ -96,9 +96,9 @@ struct Team {
   KERNEL TeamValue<F> sum(int64_t lo, int64_t hi, F f) const {
     return reduce(lo, hi, TeamValue<F>(0), f, FoldSum{});
   }
-  // The sums of both numbers of f(i), a Two.
+  // The sums of both numbers of f(i), TwoSums.
   template <class F, class V = decltype(std::declval<F>()(int64_t{}).first)>
-  KERNEL Two<V> two_sums(int64_t lo, int64_t hi, F f) const {
+  KERNEL TwoSums<V> two_sums(int64_t lo, int64_t hi, F f) const {
     return {sum(lo, hi, [=](int64_t i) { return f(i).first; }),
             sum(lo, hi, [=](int64_t i) { return f(i).second; })};
   }

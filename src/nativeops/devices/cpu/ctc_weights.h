@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights of CTC's states in two forms. Wide numbers hold any. Plain doubles take a third of
-// the time, and lose nothing either where a block of frames stays within their range.
+// The weights of CTC's states in two forms. Wide numbers hold any. Plain doubles take less
+// time, and lose nothing either where a block of frames stays within their range.
 #pragma once
 #include <cstdint>
 

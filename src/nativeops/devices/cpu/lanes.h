@@ -59,8 +59,13 @@ struct Lanes<V, n, true> {
  private:
   template <class F, int... i>
   Half halved(F f, std::integer_sequence<int, i...>) const {
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12  // which lacks it
+    const V* number = reinterpret_cast<const V*>(&raw);
+    return Half::load(number).folded(Half::load(number + n / 2), f);
+#else
     return {f(__builtin_shufflevector(raw, raw, i...),
               __builtin_shufflevector(raw, raw, (i + n / 2)...))};
+#endif
   }
 };
 

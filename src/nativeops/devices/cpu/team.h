@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // for_each_item on the CPU: an item's team is one thread.
 #pragma once
-#include <algorithm>
 #include <cstdint>
 
 #include "nativeops/devices/cpu/block.h"
@@ -59,14 +58,15 @@ struct Team {
     using V = TeamValue<F>;
     return reduce(lo, hi, V(0), f, [](auto a, auto b) { return a + b; });
   }
-  // The sums of both numbers of f(i), a Two, in one pass.
+  // The sums of both numbers of f(i), TwoSums, in one pass.
   template <class F, class V = decltype(std::declval<F>()(int64_t{}).first)>
-  [[gnu::always_inline]] inline Two<V> two_sums(int64_t lo, int64_t hi, F f) const {
+  [[gnu::always_inline]] inline TwoSums<V> two_sums(int64_t lo, int64_t hi, F f) const {
     const auto fold = [](auto a, auto b) { return a + b; };
-    if (hi - lo > kShort) return add_many<V>(lo, hi, f, fold);
+    const int64_t count = max2<int64_t>(hi - lo, 0);
+    if (count > kShort) return add_many<V>(lo, hi, f, fold);
     alignas(64) V first[kShort], second[kShort];
-    put_both(first, second, hi - lo, lo, f);
-    return {reduce_few(first, hi - lo, V(0), fold), reduce_few(second, hi - lo, V(0), fold)};
+    put_both(first, second, count, lo, f);
+    return {reduce_few(first, count, V(0), fold), reduce_few(second, count, V(0), fold)};
   }
   // NaN if one is NaN; of nothing: the infinity (or the integer) that any number beats.
   template <class F>
@@ -95,10 +95,11 @@ struct Team {
   template <class V, class F, class Fold>
   [[gnu::always_inline]] static inline V reduce(int64_t lo, int64_t hi, V init, const F& f,
                                                 Fold fold) {
-    if (hi - lo > kShort) return reduce_many(lo, hi, init, f, fold);
+    const int64_t count = max2<int64_t>(hi - lo, 0);
+    if (count > kShort) return reduce_many(lo, hi, init, f, fold);
     alignas(64) V row[kShort];
-    put_values(row, hi - lo, lo, f);
-    return reduce_few(row, hi - lo, init, fold);
+    put_values(row, count, lo, f);
+    return reduce_few(row, count, init, fold);
   }
 
   // Rows of kRow numbers in 64 interleaved parts, which fill several vectors, and the last of a
@@ -138,7 +139,7 @@ struct Team {
   }
 
   template <class V, class F, class Fold>
-  [[gnu::noinline]] static Two<V> add_many(int64_t lo, int64_t hi, const F& f, Fold fold) {
+  [[gnu::noinline]] static TwoSums<V> add_many(int64_t lo, int64_t hi, const F& f, Fold fold) {
     alignas(64) V first[kRow], second[kRow];
     Parts<V, Fold> a(V(0), fold), b(V(0), fold);
     for (; hi - lo > kRow; lo += kRow) {
@@ -156,7 +157,7 @@ struct Team {
                                         const F& f) {
     NATIVEOPS_IVDEP
     for (int64_t i = 0; i < count; ++i) {
-      const Two<V> both = f(lo + i);
+      const TwoSums<V> both = f(lo + i);
       first[i] = both.first;
       second[i] = both.second;
     }
