@@ -52,8 +52,8 @@ inline void allow_scratch(const void* function, int64_t bytes) {
 template <class F>
 void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes = 0) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  // Without it kScratchBytes are for this and for the kernel's own shared arrays together. Every GPU
-  // from compute capability 7 on has more.
+  // Without it kScratchBytes are for this and for the kernel's own shared arrays together. Every
+  // GPU from compute capability 7 on has more.
   if (scratch_bytes > kScratchBytes - 4096) {
     allow_scratch(reinterpret_cast<const void*>(run_kernel<F>), kScratchBytes);
   }
