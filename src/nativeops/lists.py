@@ -11,7 +11,7 @@ from nativeops.frameworks import DLPACK, framework_of, load
 from nativeops.frameworks.base import SYMBOLIC
 from nativeops.signature import ArraySpec, Signature
 
-_LOW, _HIGH = -(2**31), 2**31 - 1
+LEAST, MOST = -(2**31), 2**31 - 1  # what an int32 holds
 
 
 class ListError(ArgumentError):
@@ -34,7 +34,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
         inner: tuple[int, ...] | None = parts[0] if parts else ()
         even = inner is not None and all(part == inner for part in parts)
         return (len(parts), *inner) if even and inner is not None else None
-    return () if _is_integer(value) and _LOW <= value <= _HIGH else None
+    return () if _is_integer(value) and LEAST <= value <= MOST else None
 
 
 def _is_integer(value: Any) -> bool:
@@ -63,7 +63,7 @@ def _obstacle(name: str, value: Any) -> str:
         found = next(filter(None, parts), "")
         return found or ("" if _shape(value) else f"the parts of `{name}` differ in their sizes")
     if _is_integer(value):
-        return "" if _LOW <= value <= _HIGH else f"`{name}` is {value}, beyond 32 bits"
+        return "" if LEAST <= value <= MOST else f"`{name}` is {value}, beyond 32 bits"
     shown = isinstance(value, (bool, float, str, type(None)))
     return f"`{name}` is {value!r}" if shown else f"`{name}` is a {type(value).__name__}"
 

@@ -36,7 +36,7 @@ def main(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")
     ] = False,
 ) -> None:
-    """Fused native operations: what there is, whether it works here, and how fast."""
+    """What stands before a command."""
 
 
 app.command("list")(list_ops)

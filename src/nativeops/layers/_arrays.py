@@ -9,9 +9,9 @@ import numpy as np
 
 from nativeops.errors import DtypeError, ShapeError, message
 from nativeops.frameworks import framework_of
+from nativeops.lists import LEAST, MOST
 
 Array = TypeVar("Array")
-LEAST, MOST = -(2**31), 2**31 - 1  # what an int32 holds
 
 
 def namespace(array: Any) -> Any:
