@@ -82,19 +82,20 @@ struct Together {
 struct Idle {
   __device__ void operator()() const {}
 };
+inline int device_has(const Device& dev, cudaDeviceAttr attribute) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, dev.device_id), "describe the device");
+  return value;
+}
 inline Together together(const Device& dev) {
-  const auto get = [&](cudaDeviceAttr attribute) {
-    int value = 0;
-    check_cuda(cudaDeviceGetAttribute(&value, attribute, dev.device_id), "describe the device");
-    return value;
-  };
   // Before compute capability 8 a thread waits for each copy to shared memory. A later GPU may run
   // code that was compiled for an earlier one, which has no instructions of its matrix units
   // either.
   cudaFuncAttributes code{};
   check_cuda(cudaFuncGetAttributes(&code, run_kernel<Idle>), "describe a kernel");
-  if (!get(cudaDevAttrCooperativeLaunch) || code.ptxVersion < 80) return {};
-  return {get(cudaDevAttrMultiProcessorCount), get(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
+  if (!device_has(dev, cudaDevAttrCooperativeLaunch) || code.ptxVersion < 80) return {};
+  return {device_has(dev, cudaDevAttrMultiProcessorCount),
+          device_has(dev, cudaDevAttrMaxSharedMemoryPerBlockOptin)};
 }
 
 // launch, with all blocks at the same time: within the bounds of `together`.
@@ -104,7 +105,8 @@ void launch_together(Device& dev, unsigned grid, unsigned block, F kernel, int64
   cudaFuncAttributes own{};
   check_cuda(cudaFuncGetAttributes(&own, function), "describe a kernel");
   // As much as there is, not as much as this call takes: another thread's call may take more.
-  allow_scratch(function, together(dev).scratch_bytes - static_cast<int64_t>(own.sharedSizeBytes));
+  const int64_t most = device_has(dev, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  allow_scratch(function, most - static_cast<int64_t>(own.sharedSizeBytes));
   void* arguments[] = {&kernel};
   check_cuda(cudaLaunchCooperativeKernel(function, dim3(grid), dim3(block), arguments,
                                          static_cast<size_t>(scratch_bytes), dev.stream),
