@@ -223,14 +223,12 @@ def _compile(recipe: _Recipe, built: Path) -> None:
         raise BuildError(message(recipe.op.name, text, hint=hint))
     files = identity.kernel_files(recipe.op.kernel)
     first = complaints(said, files)
-    settings = "NATIVEOPS_CUDA_ARCHS" if recipe.device == "cuda" else "CXX"
-    elsewhere = first and all(
-        each.startswith("error:") for each in first
-    )  # in no file of the user's
-    ours = not elsewhere and "Unsupported gpu architecture" not in said
-    hint = (
-        f"mend {recipe.op.kernel}" if ours else f"look at {settings}, and mend {recipe.op.kernel}"
-    )
+    hint = f"mend {recipe.op.kernel}"
+    # What is told of no file of the user's need not be his mistake.
+    elsewhere = first and all(each.startswith("error:") for each in first)
+    if elsewhere or "Unsupported gpu architecture" in said:
+        settings = "NATIVEOPS_CUDA_ARCHS" if recipe.device == "cuda" else "CXX"
+        hint = f"look at {settings}, and {hint}"
     first = first or said.splitlines()[-5:]
     if not any(defines(path, recipe.op.name) for path in files):
         names = ", ".join(path.name for path in files)

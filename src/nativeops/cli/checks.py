@@ -20,7 +20,7 @@ import nativeops
 from nativeops import cache, compilers, library
 from nativeops.bench.machine import compiler, cpu_name, package_version
 from nativeops.call import Op
-from nativeops.errors import NativeOpsError
+from nativeops.errors import NativeOpsError, RangeError
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.registry import ops
 from nativeops.testing import arguments
@@ -81,7 +81,7 @@ def all_checks() -> Iterator[Check]:
         except Exception as error:
             what = group.__name__.replace("_", " ")
             text = " ".join(str(error).split())
-            told = isinstance(error, NativeOpsError)  # by what was set, or with its own hint
+            told = isinstance(error, RangeError) or "hint:" in text  # of a setting, or the way out
             yield Check(what, BROKEN, text, "" if told else REINSTALL)
 
 
