@@ -125,6 +125,13 @@ void pairwise_lp_back(Device& dev, In<T, 3> x, In<T, 3> y, D d, Out<T, 3> d_x, O
   if (d_y) contract(dev, d_y, transpose(d), x, /*at=*/y, weight);
 }
 
+// Whether a pair of vectors so far apart lets no gradient through: where they are equal, and where
+// the distance is larger than its dtype holds.
+template <class A>
+HOST_DEVICE bool has_no_slope(A distance) {
+  return distance == 0 || distance == std::numeric_limits<A>::infinity();
+}
+
 // The gradient of the maximum is shared equally by all k that attain it:
 // weight = d_out · sign(e) / (how many k have |e| = out) if |e| = out, else 0
 template <class A>
@@ -149,7 +156,7 @@ void pairwise_largest_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> out, In
 }
 
 // weight = d_out · S^(1/p - 1) · sign(e) · (|e| / s)^(p-1), with s as the distance has it and
-// S = Σ_k (|e| / s)^p; 0 where s is 0. With the distance, (|e| / out)^(p-1), the power would
+// S = Σ_k (|e| / s)^p; 0 where s is 0 or infinite. With the distance, (|e| / out)^(p-1), the power would
 // magnify its rounding.
 template <class P>
 struct ShareOfPowers : Plus {
@@ -178,11 +185,11 @@ void pairwise_powers_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, O
   auto d = zip(In<A, 3>(share), In<A, 3>(largest));
   pairwise_lp_back(dev, x, y, d, d_x, d_y, [=] KERNEL(Pair<A, A> d, A other, A self) {
     const A e = self - other;
-    return d.second == 0 ? A(0) : d.first * (sign(e) * power(abs(e) / d.second, exponent));
+    return has_no_slope(d.second) ? A(0) : d.first * (sign(e) * power(abs(e) / d.second, exponent));
   });
 }
 
-// For p = 2, weight = d_out · e / out; 0 where out is 0.
+// For p = 2, weight = d_out · e / out; 0 where out is 0 or infinite.
 template <class T>
 void pairwise_lp_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> out, In<T, 3> d_out,
                       Out<T, 3> d_x, Out<T, 3> d_y, double p) {
@@ -191,7 +198,7 @@ void pairwise_lp_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> out, In<T, 3
   if (is_limit<A>(p)) return pairwise_largest_grad<T>(dev, x, y, out, d_out, d_x, d_y);
   if (p != 2) return pairwise_powers_grad<T>(dev, x, y, d_out, d_x, d_y, p);
   pairwise_lp_back(dev, x, y, zip(d_out, out), d_x, d_y, [] KERNEL(Pair<A, A> d, A other, A self) {
-    return d.second == 0 ? A(0) : d.first * ((self - other) / d.second);
+    return has_no_slope(d.second) ? A(0) : d.first * ((self - other) / d.second);
   });
 }
 

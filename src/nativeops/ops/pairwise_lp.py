@@ -64,7 +64,9 @@ def pairwise_lp_grad(
     """What flows back through `pairwise_lp` into its arguments.
 
     ``d_x[i, k] = Σ_j d_out[i, j] · sign(e) · (|e| / out[i, j])^(p-1)``, ``e = x[i, k] - y[j, k]``,
-    and ``d_y[j, k]`` is minus the same, summed over ``i``. A term is 0 where ``out`` is 0.
+    and ``d_y[j, k]`` is minus the same, summed over ``i``. A term is 0 where ``out`` is 0. Where
+    vectors are farther apart than the dtype holds, terms are 0 too: for p = 2 where ``out`` is
+    infinite, for other p than 1 and infinity where a difference is.
 
     Args:
         x: As given to `pairwise_lp`.
@@ -92,7 +94,8 @@ def pairwise_lp_grad(
     else:
         if p not in (1, 2):  # again, as its rounding would be magnified
             distance = pairwise_lp.reference(x, y, p=p)[..., None]
-        share = (np.abs(e) / np.where(distance == 0, 1, distance)) ** (p - 1)
+        flat = (distance == 0) | (np.isinf(distance) & (p != 1))
+        share = np.where(flat, 0, (np.abs(e) / np.where(flat, 1, distance)) ** (p - 1))
     terms = d_out[..., None] * np.where(out[..., None] == 0, 0, np.sign(e) * share)
     return PairwiseLpGrad(terms.sum(-2), -terms.sum(-3))
 

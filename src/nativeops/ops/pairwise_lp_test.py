@@ -260,6 +260,22 @@ def test_infinity_is_infinitely_far(p: float) -> None:
     assert np.isfinite(found[1, 0])
 
 
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0, 7.5])
+def test_distance_too_large_for_its_dtype_has_no_gradient(level: str, dtype: str, p: float) -> None:
+    most = np.finfo(dtype).max
+    x, y = np.array([[most, 1], [1, 2]], dtype), np.array([[-most, 1], [4, -2]], dtype)
+    with selected(level), np.errstate(over="ignore"):
+        out = pairwise_lp(x, y, p=p)
+        assert np.isposinf(out[0, 0])
+        found = pairwise_lp_grad(x, y, out, np.ones((2, 2), dtype), p=p)
+        alone = pairwise_lp_grad(x[1:], y[1:], out[1:, 1:], np.ones((1, 1), dtype), p=p)
+    assert np.isfinite(found.d_x).all()
+    assert np.isfinite(found.d_y).all()
+    np.testing.assert_allclose(found.d_x[1, 1], alone.d_x[0, 1], rtol=0.01)
+
+
 @pytest.mark.parametrize("p", POWERS)
 @pytest.mark.parametrize(("n", "m", "d"), [(0, 4, 3), (4, 0, 3), (4, 3, 0), (0, 0, 0)])
 def test_empty_axis_gives_empty_or_zero_result(n: int, m: int, d: int, p: float) -> None:
