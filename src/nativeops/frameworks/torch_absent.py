@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors for what is none: optional inputs that are absent, see `absent`, and lists."""
+"""Tensors for what is none: optional inputs that are absent, see `absent`, lists, and twins."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,6 +48,13 @@ def of_absent(gradients: Any, ctx: Any, optional: Sequence[tuple[int, ArraySpec]
             asked = ctx.needs_input_grad[place + 1]
             found[place] = torch.zeros((0,) * len(spec.axes), device=ctx.device) if asked else None
     return tuple(found)
+
+
+def apart(gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Each in memory of its own: who gets two of them may change one in place."""
+    again = (any(one is other for other in gradients[:i]) for i, one in enumerate(gradients))
+    pairs = zip(gradients, again, strict=True)
+    return tuple(one.clone() if twice and one is not None else one for one, twice in pairs)
 
 
 def integers(values: Sequence[Any], dtype: Any, like: torch.Tensor) -> torch.Tensor:

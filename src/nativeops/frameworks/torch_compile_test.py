@@ -145,6 +145,18 @@ def test_compiled_double_backward_is_an_error(backend, error):
         d_x.sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_backward_of_an_eager_forward_may_be_compiled():
+    def gradients_of(op):
+        arrays = leaves((5, 7), (6, 7))
+        eager = torch.compiler.disable(loss(op))
+        with torch._dynamo.config.patch(compiled_autograd=True):
+            torch.compile(lambda x, y: eager(x, y).backward(), backend="eager")(*arrays)
+        return [array.grad for array in arrays]
+
+    assert_close(gradients_of(pairwise_l1), gradients_of(composed_l1))
+
+
 def test_compiled_autocast_computes_in_float32():
     def program(x, y):
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The autograd function of any op in PyTorch: what it keeps, and how it applies the gradient rule.
-
-Its base class is the one that PyTorch itself uses for one level of a transform of `torch.func`.
-"""
+"""The autograd function of any op in PyTorch: what it keeps, and how it applies the gradient rule."""
 
 from collections.abc import Callable, Sequence
-from types import new_class
 from typing import Any
 
 import torch
-from torch.autograd.function import _SingleLevelFunction
 
 from nativeops.call import Op
 from nativeops.errors import GradientError
-from nativeops.frameworks.torch_absent import of_absent
-from nativeops.frameworks.torch_keep import forward_of_arrays, kept_with, picker, without_unread
+from nativeops.frameworks.torch_absent import apart, of_absent
+from nativeops.frameworks.torch_keep import applier, forward_of_arrays, kept_with, picker, without_unread
 from nativeops.signature import VARIABLES
 
 _FLOATS = VARIABLES["Float"]
@@ -58,14 +53,11 @@ class Function:
         forward = self.forward
         if self.single and not (self.read_mask or self.optional or self.rest):
             forward = forward_of_arrays(self.pick_saved)
-        methods = {"forward": staticmethod(forward), "backward": staticmethod(self.backward)}
-        made: Any = new_class(
-            op.name, (_SingleLevelFunction,), exec_body=lambda b: b.update(methods)
-        )
-        self.apply: Callable[..., Any] = made.apply
-        # PyTorch's own `apply` looks with each call for what is to be applied: that takes 1 us.
-        # The function in between is there because a bound method would not get the node.
-        made._backward_cls.apply = lambda *args: self.backward(*args)  # noqa: PLW0108
+
+        def backward(ctx: Any, *d_outputs: Any) -> Any:  # a bound method would not get the node
+            return self.backward(ctx, *d_outputs)
+
+        self.apply: Callable[..., Any] = applier(op.name, forward, backward)
 
     def forward(self, ctx: Any, compute: Any, *values: Any) -> Any:
         """Compute, and keep what the gradient rule asks for."""
@@ -112,6 +104,8 @@ class Function:
         if len(gradients) != self.n_inputs - len(self.integers):
             text = f"the gradient rule gave {len(gradients)} gradients"
             raise TypeError(f"{op.name}: {text} for {self.n_inputs - len(self.integers)} inputs")
+        if len(set(map(id, gradients))) < len(gradients):
+            gradients = apart(gradients)
         for place in self.integers:
             gradients = (*gradients[:place], None, *gradients[place:])
         if self.optional and ctx.absent:

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from nativeops import pairwise_l1, pairwise_lp
+from nativeops import pairwise_l1, pairwise_lp, rnn_layer
 from nativeops.errors import DtypeError, GradientError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 
@@ -49,6 +49,17 @@ class Record(TorchDispatchMode):
         if function.namespace == "nativeops":
             self.calls.append((function.__name__, args))
         return function(*args, **(kwargs or {}))
+
+
+def test_gradients_may_be_changed_in_place():
+    """Also where the rule has one gradient for two inputs."""
+    w_ih, w_hh, b_ih, b_hh = (random(*shape) for shape in ((4, 2), (4, 4), (4,), (4,)))
+    weights = [w.requires_grad_() for w in (w_ih, w_hh, b_ih, b_hh)]
+    output = rnn_layer(random(5, 3, 2), *weights).output
+    found = torch.autograd.grad(output.sin().sum(), weights)
+    expected = [one / 2 for one in found]
+    torch._foreach_mul_(found, 0.5)
+    assert_close(list(found), expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
