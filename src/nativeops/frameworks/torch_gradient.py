@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The autograd function of any op in PyTorch: what it keeps, and how it applies the gradient rule."""
+"""The autograd function of any op in PyTorch: what it keeps, how it applies the gradient rule."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,13 @@ import torch
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.torch_absent import apart, of_absent
-from nativeops.frameworks.torch_keep import applier, forward_of_arrays, kept_with, picker, without_unread
+from nativeops.frameworks.torch_keep import (
+    applier,
+    forward_of_arrays,
+    kept_with,
+    picker,
+    without_unread,
+)
 from nativeops.signature import VARIABLES
 
 _FLOATS = VARIABLES["Float"]
