@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nativeops check` finds every planted bug where it is, and none where there is none."""
 
-import json
 import math
 import os
 import re
@@ -21,6 +20,9 @@ from nativeops.checking import job
 from nativeops.checking.law import SMALL, law
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from checks import command, findings, verdict  # noqa: E402
+
 FOLDER = ROOT / "tests/planted"
 FILE = FOLDER / "planted.py"
 KINDS = ("map", "reduce", "contract", "item", "raw")
@@ -64,18 +66,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def command(
-    cache: Path, *arguments: object, **variables: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run `nativeops` in a process of its own, as a user does, with its output piped."""
-    program = [sys.executable, "-m", "nativeops", *map(str, arguments)]
-    own = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
-    own |= {"NATIVEOPS_CACHE": str(cache), **variables}
-    return subprocess.run(
-        program, capture_output=True, text=True, timeout=500, check=False, env=own
-    )
-
-
 def test_a_job_is_stopped_when_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "TIME_LIMIT", 3.0)
     program = """
@@ -107,18 +97,6 @@ print(2)
     ) as process:
         assert [*map(int, job.lines_of(process))] == [1, 2]
         assert process.wait() == 0
-
-
-def verdict(cache: Path, tmp_path: Path, *arguments: object) -> dict[str, Any]:
-    """What `nativeops check --json` writes, and its exit code."""
-    file = tmp_path / "verdict.json"
-    done = command(cache, "check", *arguments, "--json", file)
-    assert file.exists(), done.stdout + done.stderr
-    return {**json.loads(file.read_text()), "code": done.returncode, "text": done.stdout}
-
-
-def findings(said: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each for aspect in said["aspects"] for each in aspect["findings"]]
 
 
 def planted(aspects: set[str]) -> list[object]:

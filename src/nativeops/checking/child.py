@@ -16,8 +16,8 @@ from typing import Any
 
 from nativeops.call import Op
 from nativeops.checking import cuda, gradient, large, sanitized, source, values
+from nativeops.checking.faults import fault
 from nativeops.checking.finding import Finding, Steps
-from nativeops.errors import BuildError
 
 
 @cache
@@ -59,9 +59,12 @@ def main() -> None:
             for step in ASPECTS[job["aspect"]](op, job):
                 say(**{type(step).__name__: asdict(step)})
                 wrong |= isinstance(step, Finding)
-        except BuildError as error:
+        except Exception as error:
             device = "CUDA" if job["aspect"] == "cuda" else ""
-            say(Finding=asdict(values.build_failure(op, error, device)))
+            problem = fault(op, error, device=device)
+            if problem is None:
+                raise
+            say(Finding=asdict(problem))
         if wrong and job["aspect"] not in SAFE:
             say(leave=True)  # a wrong kernel may have written into what the next op uses
             out.flush()

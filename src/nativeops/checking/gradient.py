@@ -9,11 +9,12 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.checking import source
+from nativeops.checking.faults import rule_failure
 from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases
-from nativeops.testing.draw import FLOATS
 from nativeops.testing.gradients import apply_rule, wanted
+from nativeops.testing.returned import FLOATS, results_of
 
 STEP = 1e-6
 ALLOWED = 1e-6  # of the largest slope, or of 1: far above the error of a difference
@@ -65,7 +66,7 @@ def compare(
         gradients = apply_rule(case, case.reference, d_outputs, names)
     except Exception as error:
         raised = source.raised_by_rule(op, error) or source.Raised(error, place)
-        return rule_failure(case, raised)
+        return rule_failure(op, raised, f" ({case})")
     if len(gradients) != len(floats):
         missing = floats[len(gradients) :]
         text = f"the rule returns {len(gradients)} gradients for the {len(floats)} inputs "
@@ -86,13 +87,6 @@ def compare(
         if bad.any():
             return wrong(case, name, own, slope, bad)
     return None
-
-
-def rule_failure(case: OpCase, raised: source.Raised) -> Finding:
-    """The finding for a rule that raises."""
-    error = raised.error
-    text = f"the rule raises {type(error).__name__}: {error} ({case})"
-    return found(case.op.name, "the gradient rule fails", text, raised.place)
 
 
 def total_of(gradient: Any, shape: tuple[int, ...]) -> Any:
@@ -121,9 +115,7 @@ def differences(case: OpCase, name: str, d_outputs: list[Any]) -> Any:
 
 def loss(case: OpCase, changed: dict[str, Any], d_outputs: list[Any]) -> float:
     """Σ d_output · output, over all outputs that a caller gets."""
-    with np.errstate(all="ignore"):
-        result = case.op.reference(**{**case.values, **changed})
-    outputs = tuple(result) if case.op.result else (result,)
+    outputs = results_of(case.op, {**case.values, **changed})
     pairs = zip(case.op.signature.outputs, d_outputs, outputs, strict=True)
     return sum(
         float((d * o).sum()) for spec, d, o in pairs if spec.kind in FLOATS and not spec.kept

@@ -11,7 +11,7 @@ from nativeops import library
 from nativeops.build import build
 from nativeops.call import Op
 from nativeops.library import DTYPES, extension
-from nativeops.signature import ArraySpec, Solution
+from nativeops.signature import ArraySpec
 from nativeops.testing import Case
 from nativeops.testing.arrays import numpy_dtype
 from nativeops.testing.claims import reused
@@ -42,7 +42,7 @@ def call(
 
 def may_reuse(case: Case) -> list[ArraySpec]:
     """The results that may take over an input's memory."""
-    signature, solution = case.op.signature, Solution(case.known, case.lead, dict(case.dtypes))
+    signature, solution = case.op.signature, case.solution
     shapes = {spec.name: signature.output_shape(spec, solution) for spec in signature.outputs}
     return reused(case.op, {name: one.array for name, one in case.placed.items()}, shapes)
 
@@ -71,7 +71,7 @@ def results(case: Case, over: Sequence[ArraySpec] = ()) -> tuple[str, list[Any]]
     inputs = [
         (arrays[s.name], case.dtype(s)) if s in case.inputs else None for s in signature.inputs
     ]
-    solution = Solution(case.known, case.lead, dict(case.dtypes))
+    solution = case.solution
     outputs = [
         (
             arrays[spec.reuse]

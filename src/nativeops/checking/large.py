@@ -26,7 +26,6 @@ from nativeops.checking.ring import Ring, clear, untouched
 from nativeops.signature import ArraySpec, Solution
 from nativeops.testing.arrays import numpy_dtype
 from nativeops.testing.draw import (
-    FLOATS,
     arguments,
     defaults,
     fits,
@@ -35,6 +34,7 @@ from nativeops.testing.draw import (
     numbers,
 )
 from nativeops.testing.matrix import dtype_choices
+from nativeops.testing.returned import FLOATS, results_of
 
 ONE, TWO = (1 << 31) + 5, 46349  # of one axis; of each of two, whose product is above 2^31
 LIMIT = 1 << 31
@@ -265,11 +265,10 @@ class Large:
         """The middle element of each result of the reference; NaN if few others are like it."""
         specs = self.op.signature.inputs
         given = {s.name: np.full(self.shape(s, n), self.values[s.name]) for s in specs}
-        with np.errstate(all="ignore"):
-            result = self.op.reference(**given, **self.attributes)
-        outputs = tuple(result) if self.op.result else (result,)
-        results = zip(self.op.signature.outputs, map(np.asarray, outputs), strict=True)
-        return {spec.name: common(result) for spec, result in results}
+        outputs = self.op.signature.outputs
+        shapes = [self.shape(spec, n) for spec in outputs]
+        results = results_of(self.op, {**given, **self.attributes}, shapes)
+        return {spec.name: common(each) for spec, each in zip(outputs, results, strict=True)}
 
 
 def common(result: Any) -> float:

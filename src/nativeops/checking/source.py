@@ -84,10 +84,7 @@ class Raised(NamedTuple):
 
 def rule(op: Op[Any]) -> Place:
     """Where the gradient rule of an op stands."""
-    if op.gradient_rule is None:
-        return declaration(op)
-    code = op.gradient_rule.__code__
-    return Place(code.co_filename, code.co_firstlineno)
+    return beginning(op.gradient_rule) or declaration(op)
 
 
 def raised_by_rule(op: Op[Any], error: BaseException | None) -> Raised | None:
@@ -102,9 +99,17 @@ def raised_by_rule(op: Op[Any], error: BaseException | None) -> Raised | None:
     return found
 
 
-def raised_in(function: Any, error: BaseException) -> Raised | None:
+def beginning(function: Any) -> Place | None:
+    """Where a function begins; None for what Python did not compile from a file."""
+    code = getattr(function, "__code__", None)
+    return code and Place(code.co_filename, code.co_firstlineno)
+
+
+def raised_in(function: Any, error: BaseException | None) -> Raised | None:
     """The error, if it came through this function."""
-    code = function.__code__
+    code = getattr(function, "__code__", None)
+    if error is None or code is None:
+        return None
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code is code]
     return Raised(error, Place(code.co_filename, lines[-1])) if lines else None

@@ -13,10 +13,8 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.checking import source
+from nativeops.checking.faults import fault
 from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
-from nativeops.checking.gradient import rule_failure
-from nativeops.checking.reports import compiler_errors
-from nativeops.errors import BuildError
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed, mistakes
 from nativeops.testing.aspects import num_threads
@@ -93,27 +91,14 @@ def run(case: OpCase) -> Finding | None:
     """Run a case; what is wrong with it."""
     try:
         case.run()
-    except ClaimError as error:
-        return wrong_claim(case, error)
-    except BuildError as error:
-        return build_failure(case.op, error)
     except Exception as error:
-        if raised := source.raised_by_rule(case.op, error):
-            return rule_failure(case, raised)
-        if raised := source.raised_in(case.op.reference, error):
-            text = f"it raises {type(error).__name__}: {error} ({case})"
-            return found(case.op.name, "the reference fails", text, raised.place)
+        if wrong := fault(case.op, error, case):
+            return wrong
         if isinstance(error, AssertionError):
             return explain(case, str(error))
         text = f"{type(error).__name__}: {error} ({case})"
         return found(case.op.name, "a valid call fails", text, source.kernel(case.op))
     return None
-
-
-def wrong_claim(case: OpCase, error: ClaimError) -> Finding:
-    """The finding for a claim of the declaration that does not hold."""
-    place = source.declaration(case.op)
-    return found(case.op.name, error.claim, f"{error.text} ({case})", place)
 
 
 def explain(case: OpCase, said: str) -> Finding:
@@ -144,13 +129,6 @@ def kind_of_wrong(case: OpCase) -> str:
         "together": "for several attributes at once",
     }
     return f"wrong values {words.get(case.group, f'for some {case.group}')}"
-
-
-def build_failure(op: Op[Any], error: BuildError, device: str = "") -> Finding:
-    """The finding for a kernel that does not compile."""
-    place, text = compiler_errors(str(error), source.own_files(op))
-    bug = "the kernel does not compile" + (f" for {device}" if device else "")
-    return found(op.name, bug, text, place or source.kernel(op))
 
 
 def thread_steps(op: Op[Any]) -> Steps:
@@ -233,5 +211,5 @@ def other_bits(case: OpCase) -> Finding | None:
     try:
         check_reuse(case, results)
     except ClaimError as error:
-        return wrong_claim(case, error)
+        return fault(case.op, error, case)
     return None

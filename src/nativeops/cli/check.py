@@ -3,8 +3,9 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from nativeops.frameworks.base import FRAMEWORKS
 
 Aspect = StrEnum("Aspect", {name: name for name in ASPECTS})  # type: ignore[misc]
 FrameworkName = StrEnum("FrameworkName", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
+CASE = re.compile(r" \(\w+(?:-[^ ]+)+\)$")  # of a finding's text: the case that showed it
 COLOURS = {"ok": "green", "FAILED": "bold red", "not checked": "yellow"}
 
 
@@ -64,7 +66,7 @@ def check(
             fail(str(error))
     with progress_bar() as progress:
         run(planned, progress)
-    findings = [each for job in planned for each in job.findings]
+    findings = alike([each for job in planned for each in job.findings])
     print_data(table(planned))
     for each in findings:
         print_data(describe(each))
@@ -98,6 +100,17 @@ def table(planned: Sequence[Job]) -> Table:
         figures = (f"{job.cases} cases", f"{job.seconds:.0f} s") if job.cases else ("", "")
         grid.add_row(Text(word, COLOURS.get(word, "")), job.name, *figures, Text(meaning))
     return grid
+
+
+def alike(findings: Sequence[Finding]) -> list[Finding]:
+    """Each bug once, with all aspects that saw the same of it, whatever case they saw it in."""
+    aspects: dict[Finding, dict[str, Finding]] = {}
+    for each in findings:
+        seen = replace(each, aspect="", text=CASE.sub("", each.text))
+        aspects.setdefault(seen, {}).setdefault(each.aspect, each)
+    return [
+        replace(next(iter(same.values())), aspect=", ".join(same)) for same in aspects.values()
+    ]
 
 
 def describe(finding: Finding) -> Text:

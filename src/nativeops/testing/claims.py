@@ -15,6 +15,7 @@ from nativeops.signature import VARIABLES, ArraySpec
 from nativeops.testing.aspects import Results, num_threads
 from nativeops.testing.draw import lead_name
 from nativeops.testing.layouts import LAYOUTS
+from nativeops.testing.returned import results_of
 from nativeops.testing.tolerance import assert_close, assert_same
 
 if TYPE_CHECKING:
@@ -71,13 +72,6 @@ def _check_axis(case: "Case", label: str | int, claim: str, hint: str) -> None:
         except AssertionError as error:
             why = f"Several devices would compute a part each: {hint}."
             raise ClaimError(claim, f"{error}. {why}") from None
-
-
-def results_of(op: Op[Any], values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What the reference gives, as a tuple."""
-    with np.errstate(all="ignore"):
-        result = op.reference(**values)
-    return tuple(result) if op.result else (result,)
 
 
 def _place(spec: ArraySpec, label: str | int, rank: int) -> int | None:

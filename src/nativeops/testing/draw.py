@@ -10,6 +10,7 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.signature import ArraySpec, AttributeSpec
+from nativeops.testing.returned import FLOATS, Shape, example
 
 Lead = tuple[int, ...]  # the sizes of leading axes
 Values = dict[str, Any]
@@ -19,7 +20,6 @@ PALETTE = (0, 1, 2, 17, 33)  # nothing, one, and around the widths of vectors
 MANY = (67, 130, 65, 35)  # enough work for several threads, no multiple of a block
 LARGEST_INT32 = 2**31 - 1
 MOST = 1 << 21  # numbers of an array
-FLOATS = ("Float", "Float32", "Float64")
 
 
 def free_names(op: Op[Any]) -> list[str]:
@@ -164,12 +164,20 @@ def arguments(
     leads = [()] * len(specs) if leads is None else leads
     if op.make_example:
         return {**attributes, **_from_example(op, random, sizes, leads, attributes)}
-    known = {**sizes, **numbers(attributes)}
+    shapes = _own_shapes(op, sizes, attributes)
     arrays = {
-        spec.name: _draw(spec, random, (*lead, *(axis.evaluate(known) for axis in spec.axes)))
-        for spec, lead in zip(specs, leads, strict=True)
+        spec.name: _draw(spec, random, (*lead, *shape))
+        for spec, lead, shape in zip(specs, leads, shapes, strict=True)
     }
     return {**arrays, **attributes}
+
+
+def _own_shapes(
+    op: Op[Any], sizes: Mapping[str, int], attributes: Mapping[str, Any]
+) -> list[Shape]:
+    """The shape of each input, leading axes apart."""
+    known = {**sizes, **numbers(attributes)}
+    return [tuple(axis.evaluate(known) for axis in spec.axes) for spec in op.signature.inputs]
 
 
 def _from_example(
@@ -180,12 +188,16 @@ def _from_example(
     attributes: Mapping[str, Any],
 ) -> Values:
     """What the op's example makes; where inputs have unlike leading axes, one item repeated."""
-    assert op.make_example
     name, specs = lead_name(op), op.signature.inputs
     own = [lead for spec, lead in zip(specs, leads, strict=True) if spec.batch]
     alike = len(set(own)) <= 1
     lead = own[0] if own and alike else ()
-    made = dict(op.make_example(random, {**sizes, **attributes, **({name: lead} if name else {})}))
+    given = {**sizes, **attributes, **({name: lead} if name else {})}
+    shapes = {
+        spec.name: (*(lead if spec.batch else ()), *shape)
+        for spec, shape in zip(specs, _own_shapes(op, sizes, attributes), strict=True)
+    }
+    made = example(op, random, given, shapes)
     if not alike:
         for spec, lead in zip(specs, leads, strict=True):
             item = np.asarray(made[spec.name])

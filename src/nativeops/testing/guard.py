@@ -19,7 +19,6 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.library import DTYPES, define, extension
-from nativeops.signature import Solution
 from nativeops.testing.arrays import numpy_dtype
 from nativeops.testing.aspects import CANARY
 from nativeops.testing.case import Case
@@ -99,7 +98,7 @@ def _run_guarded(case: Case, at_end: bool) -> None:
         array, _ = guarded(placed.buffer.shape, case.dtype(spec), at_end)
         array[...] = placed.buffer
         inputs[spec.name] = _same_view(array, placed.array), case.dtype(spec)
-    solution = Solution(case.known, case.lead, dict(case.dtypes))
+    solution = case.solution
     outputs = [
         (spec, *guarded(signature.output_shape(spec, solution), case.dtype(spec), at_end))
         for spec in signature.outputs
