@@ -14,11 +14,12 @@ import pytest
 pytest.importorskip("typer")
 from nativeops.checking.faults import fault
 from nativeops.declare import Array, Float, Int, op
+from nativeops.errors import ShapeError
 from nativeops.testing import arguments, cases
 from nativeops.testing.returned import OwnError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from checks import findings, verdict
+from checks import command, findings, verdict
 
 KERNEL = """#include "nativeops/devices/kernel.h"
 namespace nativeops {
@@ -223,3 +224,41 @@ def test_reference_that_raises_is_told_in_each_aspect(tmp_path):
         ("the reference fails", line)
     }
     assert len(findings(said)) == 3
+
+
+@pytest.mark.parametrize("word", ["check", "build"])
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (('kernel="own.h"', 'kernel="other.h"'), "@op", "own: there is no kernel at {}/other.h."),
+        (('-> Float[Array, "b n"]', '-> Float[Array, "b m"]'), "@op", "own: nothing tells the"),
+        (("@own.gradient", "@own.gradients"), "@own", "cannot be used: AttributeError: "),
+        (("return x + y", "return (x + y"), "return", "cannot be used: SyntaxError: "),
+        (('"b n"]', '"b,n"]'), "@op", "cannot be used: ValueError: `b,n` is not a size"),
+    ],
+)
+def test_declaration_that_no_call_can_use_is_told_with_its_line(tmp_path, word, change, line, said):
+    text = DECLARED.replace(*change)
+    file = written(tmp_path, text)
+    done = command(tmp_path / "cache", word, file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said.format(tmp_path) in done.stderr
+    number = next(i for i, each in enumerate(text.splitlines(), 1) if line in each)
+    assert f"{file}:{number}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_size_that_nothing_tells_is_an_error_of_the_matrix_as_of_a_call():
+    def longer(x: Float[Array, "b n"]) -> Float[Array, "b m"]:
+        return x
+
+    with pytest.raises(ShapeError, match="nothing tells the size `m`"):
+        next(iter(cases(declared(longer))))
+
+
+@pytest.mark.parametrize("word", ["check", "build"])
+def test_header_in_the_place_of_the_declaration_is_told(tmp_path, word):
+    written(tmp_path)
+    done = command(tmp_path / "cache", word, tmp_path / "own.h")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "own.h declares no ops: give the .py file that does." in done.stderr

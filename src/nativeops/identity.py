@@ -61,13 +61,17 @@ def normal(path: Path) -> Path:
     return short if same else path
 
 
+def check_header(op: "Op[Any]") -> None:
+    """Refuse an op whose kernel's header is not there."""
+    if not op.kernel.exists():
+        hint = "the kernel's header stands beside the declaration, or give `kernel=` its path."
+        raise BuildError(message(op.name, f"there is no kernel at {op.kernel}.", hint=hint))
+
+
 def kernel_digest(op: "Op[Any]") -> str:
     """A hash of all files of an op's kernel, as they are now."""
-    header = op.kernel
-    if not header.exists():
-        hint = "the kernel's header stands beside the declaration, or give `kernel=` its path."
-        raise BuildError(message(op.name, f"there is no kernel at {header}.", hint=hint))
-    digest = hashlib.sha256()
+    check_header(op)
+    header, digest = op.kernel, hashlib.sha256()
     files = kernel_files(header)
     for name, path in sorted((os.path.relpath(path, header.parent), path) for path in files):
         digest.update(f"{name}\0{len(path.read_bytes())}\0".encode() + path.read_bytes())

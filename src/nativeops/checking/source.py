@@ -11,10 +11,11 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from nativeops.call import Op
-from nativeops.errors import ArgumentError, message
+from nativeops.errors import ArgumentError, NativeOpsError, message
 from nativeops.frameworks.base import FRAMEWORKS
-from nativeops.identity import kernel_files
+from nativeops.identity import check_header, kernel_files
 from nativeops.registry import ops
+from nativeops.testing import check_sizes
 
 
 class Place(NamedTuple):
@@ -33,6 +34,26 @@ def ops_of(file: str | Path) -> dict[str, Op[Any]]:
         hint = "declare one with `@op(kernel=...)`; `nativeops new NAME` writes an example."
         raise ArgumentError(message("nativeops", f"{module.__file__} declares no op.", hint=hint))
     return found
+
+
+def unusable(op: Op[Any]) -> str:
+    """What every call of an op would say, with the line of its declaration; empty if it may run."""
+    try:
+        check_header(op)
+        check_sizes(op)
+    except NativeOpsError as error:
+        place = declaration(op)
+        return f"{place.file}:{place.line}: {error}"
+    return ""
+
+
+def line_in(file: Path, error: BaseException) -> int:
+    """The innermost line of a file that an error came through; 0 if there is none."""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename) == file:
+        return error.lineno or 0
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if Path(frame.f_code.co_filename) == file]
+    return lines[-1] if lines else 0
 
 
 def ops_beside(test: str | Path) -> dict[str, Op[Any]]:
@@ -126,4 +147,5 @@ def kernel(op: Op[Any]) -> Place:
 
 def own_files(op: Op[Any]) -> list[str]:
     """The files that a report may point to: the declaration, and those of the kernel."""
-    return [str(declared_in(op)), *(str(path) for path in kernel_files(op.kernel))]
+    of_kernel = kernel_files(op.kernel) if op.kernel.exists() else []
+    return [str(declared_in(op)), *map(str, of_kernel)]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from nativeops.cli.files import check_usable, declared_in
 from nativeops.cli.output import check_made, fail
 from nativeops.errors import NativeOpsError
 from nativeops.shipping import ship
@@ -24,12 +25,9 @@ def build(
     """Compile ops for all instruction sets, so that they run where there is no compiler."""
     check_made("build", output)
     for file in files:
-        if not file.is_file():
-            fail(f"nativeops build: there is no file {file}.")
+        check_usable("build", declared_in("build", file).values())
         try:
             for path in ship(file, output, cuda):
                 typer.echo(path)
         except NativeOpsError as error:
             fail(str(error), code=1)
-        except (Exception, SystemExit) as error:  # of the user's file
-            fail(f"nativeops build: {file} cannot be used: {type(error).__name__}: {error}")

@@ -14,10 +14,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from nativeops.checking import ops_of
 from nativeops.checking.finding import Finding
 from nativeops.checking.job import Job
 from nativeops.checking.run import ASPECTS, jobs, present, run
+from nativeops.cli.files import check_usable, declared_in
 from nativeops.cli.output import check_folders, fail, print_data, progress_bar
 from nativeops.compilers import cpp_compiler, version
 from nativeops.errors import BuildError
@@ -47,16 +47,12 @@ def check(
 
     Nothing is assumed beyond the declaration; kernels are compiled anew for each kind of check.
     """
-    if not file.is_file():
-        fail(f"nativeops check: there is no file {file}.")
-    try:
-        ops = ops_of(file)
-    except (Exception, SystemExit) as error:
-        fail(f"nativeops check: {file} cannot be used: {type(error).__name__}: {error}")
+    ops = declared_in("check", file)
     if unknown := sorted(set(op or ()) - set(ops)):
         fail(f"nativeops check: {file} declares no op {unknown[0]}, but {', '.join(ops)}.")
     check_folders("check", json_file)
     ops = {name: each for name, each in ops.items() if not op or name in op}
+    check_usable("check", ops.values())
     frameworks = [str(name) for name in framework or ()] or present()
     planned = jobs(file.resolve(), ops, [str(name) for name in only or ()], frameworks)
     if any(job.compiles for job in planned):
@@ -108,9 +104,7 @@ def alike(findings: Sequence[Finding]) -> list[Finding]:
     for each in findings:
         seen = replace(each, aspect="", text=CASE.sub("", each.text))
         aspects.setdefault(seen, {}).setdefault(each.aspect, each)
-    return [
-        replace(next(iter(same.values())), aspect=", ".join(same)) for same in aspects.values()
-    ]
+    return [replace(next(iter(same.values())), aspect=", ".join(same)) for same in aspects.values()]
 
 
 def describe(finding: Finding) -> Text:

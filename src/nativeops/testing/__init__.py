@@ -2,8 +2,11 @@
 """Tests of an op from its declaration alone: `check(op)`, or one of its `cases(op)` at a time."""
 
 from nativeops.testing.case import Case
-from nativeops.testing.draw import arguments
+from nativeops.testing.draw import arguments, check_sizes
 from nativeops.testing.matrix import cases, check, installed, modes
 from nativeops.testing.wrong import Mistake, mistakes
 
-__all__ = ["Case", "Mistake", "arguments", "cases", "check", "installed", "mistakes", "modes"]
+__all__ = [
+    "Case", "Mistake", "arguments", "cases", "check", "check_sizes", "installed", "mistakes",
+    "modes",
+]  # fmt: skip

@@ -22,6 +22,12 @@ LARGEST_INT32 = 2**31 - 1
 MOST = 1 << 21  # numbers of an array
 
 
+def check_sizes(op: Op[Any]) -> None:
+    """Refuse an op with a result of a size that nothing tells, as a call does."""
+    if op.signature.unknown:
+        op.signature.solve((), {})
+
+
 def free_names(op: Op[Any]) -> list[str]:
     """The axes whose sizes a caller chooses: those that stand alone in an input."""
     attributes = {spec.name for spec in op.signature.attributes}

@@ -18,6 +18,7 @@ from nativeops.testing.draw import (
     all_sizes,
     all_told,
     base_sizes,
+    check_sizes,
     defaults,
     fits,
     large_sizes,
@@ -79,6 +80,7 @@ def cases(
     attributes, absent inputs, and one large enough for threads. So does a mode that compiles each
     case, which takes long.
     """
+    check_sizes(op)
     brief = brief or mode == "compiled" or framework in COMPILING
     choices = dtype_choices(op)
     for number, (group, changes) in enumerate(_variations(op, framework in STRIDED, brief)):
