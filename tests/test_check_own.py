@@ -262,3 +262,24 @@ def test_header_in_the_place_of_the_declaration_is_told(tmp_path, word):
     done = command(tmp_path / "cache", word, tmp_path / "own.h")
     assert (done.returncode, done.stdout) == (2, "")
     assert "own.h declares no ops: give the .py file that does." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (("void own(", "void owm("), "", "there is no kernel `void own(...)` in own.h"),
+        (("y(b, i);", "z(b, i);"), "fill(", "there are no arguments to 'z'"),
+        (("Out<T, 2> out", "Out<T, 3> out"), "void own", "does not take what its declaration"),
+        (("fill(", "gemm("), "gemm(", 'write `#include "nativeops/devices/gemm.h"`'),
+    ],
+)
+def test_what_a_compiler_refuses_is_told_with_all_that_helps(tmp_path, change, line, said):
+    kernel = KERNEL.replace(*change)
+    file = written(tmp_path, kernel=kernel)
+    done = verdict(tmp_path / "cache", tmp_path, file, "--only", "values")
+    (found,) = findings(done)
+    assert (found["bug"], found["file"]) == ("the kernel does not compile", str(file)[:-3] + ".h")
+    assert said in found["text"]
+    assert ("does not take" in said) == ("does not take" in found["text"])
+    lines = kernel.splitlines()
+    assert found["line"] == next((i for i, each in enumerate(lines, 1) if line and line in each), 1)

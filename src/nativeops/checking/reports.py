@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from nativeops.checking.finding import Finding, found
@@ -10,6 +11,7 @@ from nativeops.checking.source import Place
 
 FRAME = re.compile(r"^ +#\d+ .*? (/.+?):(\d+)", re.M)
 ACCESS = re.compile(r"^ {2}(?:Previous )?(?:atomic )?(read|write) of size", re.M | re.I)
+SNIPPET = re.compile(r"\d* ?\|")  # a line of source, or the marks below it
 COMPILER = re.compile(r"(/.+?):(\d+)(?::\d+)?: error: (.*)")
 RUNTIME = re.compile(r"^(/.+?):(\d+):\d+: runtime error: (.*)$", re.M)
 BARRIER = re.compile(r"(divergent barrier|barrier not reached by all)[^\n]*")
@@ -106,9 +108,18 @@ def memory(report: str, op: str, own: Sequence[str], default: Place) -> Finding 
 
 
 def compiler_errors(said: str, own: Sequence[str]) -> tuple[Place | None, str]:
-    """The place of a compiler's first error in one of the user's files, and what it is."""
-    for file, line, text in COMPILER.findall(said):
-        if file in own:
-            return Place(file, int(line)), text
+    """The place of a compiler's first error in one of the user's files, and what it is.
+
+    Without such an error, all that was said; and if there is no such kernel, only that.
+    """
     lines = [line.strip() for line in said.splitlines() if line.startswith("    ")]
-    return None, lines[0] if lines else said.strip()
+    lines = [line for line in lines if not SNIPPET.match(line)]
+    absent = [line for line in lines if line.startswith("there is no kernel `")]
+    for number, line in enumerate(lines):
+        error = COMPILER.match(line)
+        if error and error[1] in own:
+            way_out = takewhile(lambda each: not COMPILER.match(each), lines[number + 1 :])
+            text = "\n".join(dict.fromkeys([error[3], *way_out, *absent]))
+            return Place(error[1], int(error[2])), text
+    hint = [line.strip() for line in said.splitlines() if line.startswith("  hint: ")]
+    return None, "\n".join(absent or [*lines, *hint] if lines else [said.strip()])

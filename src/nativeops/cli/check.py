@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any
 
 import typer
@@ -113,7 +114,7 @@ def describe(finding: Finding) -> Text:
     text.append(f"{shown(finding.file)}:{finding.line}", "bold")
     text.append(f"  {finding.op}: ")
     text.append(finding.bug, "bold red")
-    text.append(f"  [{finding.aspect}]\n    {finding.text.strip()}")
+    text.append(f"  [{finding.aspect}]\n{indent(finding.text.strip(), '    ')}")
     return text
 
 
