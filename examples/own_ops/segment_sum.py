@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of rows by segment, as of messages to the nodes of a graph, and the way back."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int, op
+from nativeops.declare import Array, AtLeast, Float, Int, op
 
 
 @op(kernel="segment_sum.h")
 def segment_sum(
-    x: Float[Array, "n d"], segment: Int[Array, "n"], *, count: int
+    x: Float[Array, "n d"], segment: Int[Array, "n"], *, count: Annotated[int, AtLeast(0)]
 ) -> Float[Array, "count d"]:
     """``out[s] = Σ x[i]`` over all rows with ``segment[i] = s``.
 

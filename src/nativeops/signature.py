@@ -341,7 +341,7 @@ class Signature:
                 raise ShapeError(message(self.op, text, given))
             for axis in output.axes:
                 size = self._evaluate(axis, sizes, given)
-                if axis.name is None and _is_no_size(size):
+                if _is_no_size(size):
                     text = f"axis `{axis}` of the result would be {size}."
                     known = ", ".join(f"{n} = {sizes[n]}" for n in sorted(axis.names()))
                     raise ShapeError(message(self.op, text, given, f"it follows from {known}."))

@@ -42,6 +42,12 @@ void interleave_grad(Device& dev, In<T, 2>, In<T, 2> d_out, Out<T, 2> d_x, Out<T
   if (d_y) for_each(dev, d_y, [=] KERNEL(int64_t b, int64_t i) { d_y(b, i) = d_out(b, 2 * i + 1); });
 }
 
+// out[i,k] = x[k]
+template <class T>
+void copies(Device& dev, In<T, 1> x, Out<T, 2> out, int64_t) {
+  for_each(dev, out, [=] KERNEL(int64_t i, int64_t k) { out(i, k) = x(k); });
+}
+
 // out[p,i,c] = x[step p + i, c], 0 beyond the end
 template <class T>
 void pieces(Device& dev, In<T, 2> x, Out<T, 3> out, int64_t, int64_t step) {

@@ -63,6 +63,12 @@ def _(x, d_out, needs):
 
 
 @op(kernel="windows.h")
+def copies(x: Float[Array, "n"], *, count: int) -> Float[Array, "count n"]:
+    """``out[i] = x`` for ``i < count``, a number without a bound."""
+    return np.tile(x, (count, 1))
+
+
+@op(kernel="windows.h")
 def pieces(
     x: Float[Array, "t d"], *, size: Count = 3, step: Count = 2
 ) -> Float[Array, "piece size d"]:

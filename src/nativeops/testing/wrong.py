@@ -73,7 +73,7 @@ def mistakes(op: Op[Any]) -> Iterator[Mistake]:
     dtypes = {spec.name: spec.dtypes[0] for spec in op.signature.inputs}
 
     of_arrays = (_ranks, _sizes, _leads, _dtypes, _mixed_dtypes, _without_optional)
-    for maker in (*of_arrays, _attributes, _no_arrays):
+    for maker in (*of_arrays, _attributes, _no_sizes, _no_arrays):
         for number, (what, error, words, changes) in enumerate(maker(op, good)):
             values = {**good, **changes}
             own = {**dtypes, **values.pop("dtype", {})}
@@ -171,6 +171,16 @@ def _attributes(op: Op[Any], good: Values) -> Iterator[Description]:
             yield f"`{spec.name}` is {value!r}", error, words, {spec.name: value}
     words = ["unexpected", "'nobody_has_this'"]
     yield "an unknown keyword", ArgumentError, words, {"nobody_has_this": 1}
+
+
+def _no_sizes(op: Op[Any], good: Values) -> Iterator[Description]:
+    """A number below 0 for an attribute that is the size of a result, and of no input."""
+    taken = {name for spec in op.signature.inputs for axis in spec.axes for name in axis.names()}
+    sizes = {axis.name for spec in op.signature.outputs for axis in spec.axes} - taken
+    for spec in op.signature.attributes:
+        if spec.type is int and spec.low < 0 and spec.name in sizes:
+            words = [f"axis `{spec.name}` of the result", "-1"]
+            yield f"the size `{spec.name}` is -1", ShapeError, words, {spec.name: -1}
 
 
 def _bad_values(spec: AttributeSpec) -> Iterator[tuple[Any, type[NativeOpsError]]]:
