@@ -23,7 +23,7 @@ def far(x: Float[Array, "n"]) -> Float[Array, "n"]:
     return x + 1e5
 
 
-def double(x: Float[Array, "n"]) -> Float[Array, "n"]:
+def doubled(x: Float[Array, "n"]) -> Float[Array, "n"]:
     return x * 2
 
 
@@ -42,7 +42,11 @@ def test_rounding_of_large_values_is_no_bug():
     ],
 )
 def test_rule_is_compared_with_slopes(rule, bug):
-    assert findings(double, rule) == bug
+    assert findings(doubled, rule) == bug
+
+
+def test_rule_for_one_input_that_returns_a_dict_is_told():
+    assert findings(doubled, lambda d_out: {"d_x": d_out}) == ["the gradient rule returns a dict"]
 
 
 def product(x: Float[Array, "n"], y: Float[Array, "n"]) -> Float[Array, "n"]:
@@ -81,6 +85,10 @@ def sums(x, y, d_out, needs):
         (short, ["gradient of `y` is forgotten where nothing else is needed"]),
         (sums, ["the gradient rule fails where nothing else is needed"]),
         (lambda x, y, d_out, needs: both(x, y, d_out, ("d_x", "d_y")), []),
+        (lambda d_out: None, ["the gradient rule returns nothing"]),
+        (lambda d_out: {"d_x": d_out, "d_y": d_out}, ["the gradient rule returns a dict"]),
+        (lambda d_out: d_out, ["gradient of `y` is forgotten"]),
+        (lambda d_out: (d_out,) * 3, ["too many gradients"]),
         (negative, ["gradient of `y` has the wrong sign where nothing else is needed"]),
     ],
 )
@@ -110,7 +118,7 @@ def test_rule_that_raises_is_told_with_its_line():
         rule.line = sys._getframe().f_lineno + 1
         raise ValueError(d_out.size)
 
-    declared = op(kernel="none_is_needed.h")(double)
+    declared = op(kernel="none_is_needed.h")(doubled)
     declared.gradient(rule)
     (found,) = (step for step in gradient.steps(declared) if isinstance(step, Finding))
     assert (found.bug, found.file, found.line) == ("the gradient rule fails", __file__, rule.line)

@@ -283,3 +283,18 @@ def test_what_a_compiler_refuses_is_told_with_all_that_helps(tmp_path, change, l
     assert ("does not take" in said) == ("does not take" in found["text"])
     lines = kernel.splitlines()
     assert found["line"] == next((i for i, each in enumerate(lines, 1) if line and line in each), 1)
+
+
+@pytest.mark.parametrize(
+    ("returns", "word"), [("d_out", "nothing"), ('return {"d_x": d_out, "d_y": d_out}', "a dict")]
+)
+def test_rule_that_returns_no_gradients_is_told_at_its_line(tmp_path, returns, word):
+    pytest.importorskip("torch")
+    text = DECLARED.replace("return d_out, d_out", returns)
+    file = written(tmp_path, text)
+    options = ("--only", "frameworks", "--framework", "torch", "--only", "gradient")
+    for found in findings(done := verdict(tmp_path / "cache", tmp_path, file, *options)):
+        assert found["bug"] == f"the gradient rule returns {word}", done["text"]
+        assert found["line"] == text.splitlines().index("@own.gradient") + 1
+        assert "inputs x, y: give one for each, in order." in found["text"]
+    assert len(findings(done)) == 2

@@ -14,7 +14,7 @@ from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases
 from nativeops.testing.gradients import apply_rule, wanted
-from nativeops.testing.returned import FLOATS, results_of
+from nativeops.testing.returned import FLOATS, results_of, wrong_gradients
 
 STEP = 1e-6
 ALLOWED = 1e-6  # of the largest slope, or of 1: far above the error of a difference
@@ -67,12 +67,8 @@ def compare(
     except Exception as error:
         raised = source.raised_by_rule(op, error) or source.Raised(error, place)
         return rule_failure(op, raised, f" ({case})")
-    if len(gradients) != len(floats):
-        missing = floats[len(gradients) :]
-        text = f"the rule returns {len(gradients)} gradients for the {len(floats)} inputs "
-        text += f"{', '.join(floats)}."
-        bug = f"gradient of `{missing[0]}` is forgotten" if missing else "too many gradients"
-        return found(op.name, bug, text, place)
+    if other := wrong_gradients(gradients, floats):
+        return found(op.name, *other, place)
     # A slope cannot be better than the rounding of the two values that it is the difference of.
     terms = zip(d_outputs, case.reference, strict=True)
     rounding = EPSILON * sum(float(np.abs(d * o).sum()) for d, o in terms) / STEP

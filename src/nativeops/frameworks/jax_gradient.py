@@ -16,6 +16,7 @@ from jax.interpreters import ad, batching, mlir
 
 from nativeops.errors import GradientError, message
 from nativeops.frameworks.absent import without_absent
+from nativeops.frameworks.base import wrong_gradients
 from nativeops.frameworks.jax_call import Call
 from nativeops.frameworks.jax_primitive import primitive
 from nativeops.signature import VARIABLES, ArraySpec
@@ -95,8 +96,7 @@ def _transpose(arriving: Sequence[Any], *arguments: Any, rule: Linear) -> list[A
     gradients = op.differentiate(known)
     names = [spec.name for spec in rule.call.inputs if _is_float(spec)]
     if len(gradients) != len(names):
-        text = f"the gradient rule gave {len(gradients)} gradients for {len(names)} inputs"
-        raise TypeError(f"{op.name}: {text}")
+        raise wrong_gradients(op.name, gradients, len(names))
     by_name = dict(zip(names, gradients, strict=True))
     pairs = zip(rule.needs, targets, strict=True)
     return [None] * n_saved + [_fit(op.name, by_name[name], target.aval) for name, target in pairs]

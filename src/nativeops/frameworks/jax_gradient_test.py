@@ -183,6 +183,9 @@ def test_wrong_gradient_rules_are_errors(monkeypatch):
     monkeypatch.setattr(results.dot, "gradient_rule", lambda x, y, d_out: (x,))
     with pytest.raises(TypeError, match="dot: the gradient rule gave 1 gradients for 2 inputs"):
         jax.grad(results.dot)(Z[0], Z[1])
+    monkeypatch.setattr(results.dot, "gradient_rule", lambda x, y, d_out: None)
+    with pytest.raises(TypeError, match="rule gave nothing for 2 inputs: give one gradient for"):
+        jax.grad(results.dot)(Z[0], Z[1])
 
 
 def twice(f):

@@ -17,6 +17,7 @@ from tensorflow.python.eager import forwardprop
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.absent import without_absent
+from nativeops.frameworks.base import wrong_gradients
 from nativeops.frameworks.tensorflow_handle import set_shapes
 from nativeops.frameworks.tensorflow_kept import Kept
 from nativeops.frameworks.tensorflow_sums import like_of, summed, summed_if_there
@@ -96,8 +97,7 @@ class Gradient:
         dense = without_absent(self.op, dense | self.kept.stopped(dense), _sizes)
         found = self.op.differentiate({**dense, "needs": needs})
         if len(found) != len(self.floats):
-            text = f"the gradient rule gave {len(found)} gradients for {len(self.floats)} inputs"
-            raise TypeError(f"{self.op.name}: {text}")
+            raise wrong_gradients(self.op.name, found, len(self.floats))
         gradients: list[Any] = [None] * len(self.inputs)
         for i, gradient in zip(self.floats, found, strict=True):
             if i in likes and gradient is not None:

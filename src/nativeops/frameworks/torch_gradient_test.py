@@ -281,3 +281,10 @@ def test_an_attribute_has_no_gradient_and_says_so():
     with pytest.raises(DtypeError, match="`p` must be float, but is GradTracking"):
         torch.func.grad(lambda p: pairwise_lp(x, x, p=p).sum())(p.detach())
     assert pairwise_lp(x, x, p=p.detach()).shape == (3, 3)
+
+
+def test_rule_that_returns_nothing_is_an_error(monkeypatch):
+    monkeypatch.setattr(pairwise_l1, "gradient_rule", lambda *args, **kwargs: None)
+    said = "pairwise_l1: the gradient rule gave nothing for 2 inputs: give one gradient for each"
+    with pytest.raises(TypeError, match=said):
+        gradients(pairwise_l1, leaves((2, 3), (4, 3)))

@@ -12,7 +12,7 @@ from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.testing.compiled import said_in
 from nativeops.testing.draw import rounded
-from nativeops.testing.returned import FLOATS, results_of
+from nativeops.testing.returned import FLOATS, OwnError, results_of, wrong_gradients
 from nativeops.testing.tolerance import UNIT, assert_close
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def by_rule(case: "Case", d_outputs: list[Any]) -> dict[str, Any]:
     ]
     gradients = apply_rule(case, outputs, d_outputs, wanted(case))
     floats = [spec for spec in signature.inputs if spec.kind in FLOATS]
+    if wrong := wrong_gradients(gradients, [spec.name for spec in floats]):
+        raise OwnError(*wrong, case.op.gradient_rule)
     return {
         spec.name: np.asarray(
             np.zeros_like(case.values[spec.name]) if gradient is None else gradient

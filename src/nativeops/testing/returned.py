@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions beside a declaration return: its reference and its example.
+"""What the functions beside a declaration return: its reference, its example, its gradient rule.
 
 Whatever is wrong there is no mistake of the kernel, and is told before a kernel is judged by it.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nativeops.call import Op
+from nativeops.frameworks.base import gradients_word
 from nativeops.signature import ArraySpec
 
 FLOATS = ("Float", "Float32", "Float64")
@@ -20,7 +21,7 @@ Shape = tuple[int, ...]
 class OwnError(AssertionError):
     """A mistake in a function of the declaration's: its kind, what was seen, and the function."""
 
-    def __init__(self, bug: str, text: str, function: Callable[..., Any]) -> None:
+    def __init__(self, bug: str, text: str, function: Callable[..., Any] | None) -> None:
         super().__init__(text)
         self.bug, self.text, self.function = bug, text, function
 
@@ -131,6 +132,21 @@ def _fits(found: Shape, wanted: Shape, lead: int, broadcasts: bool) -> bool:
 
 def _other_shape(name: str, found: Mapping[str, Shape], shapes: Mapping[str, Shape]) -> str:
     return f"gives {name}{list(found[name])}, but {list(shapes[name])} was asked for"
+
+
+def wrong_gradients(gradients: Sequence[Any], inputs: Sequence[str]) -> tuple[str, str] | None:
+    """The bug of a rule that does not return one gradient for each input, and what it returns."""
+    word = gradients_word(gradients)
+    if len(gradients) == len(inputs) and word != "a dict":
+        return None
+    text = f"the rule returns {word} for the {len(inputs)} inputs {', '.join(inputs)}"
+    if word in ("nothing", "a dict"):
+        return f"the gradient rule returns {word}", f"{text}: give one for each, in order."
+    missing = inputs[len(gradients) :]
+    return (
+        f"gradient of `{missing[0]}` is forgotten" if missing else "too many gradients",
+        f"{text}.",
+    )
 
 
 def _word(value: Any) -> str:
