@@ -16,9 +16,9 @@ from jax.interpreters import ad, batching, mlir
 
 from nativeops.errors import GradientError, message
 from nativeops.frameworks.absent import without_absent
-from nativeops.frameworks.base import wrong_gradients
 from nativeops.frameworks.jax_call import Call
 from nativeops.frameworks.jax_primitive import primitive
+from nativeops.frameworks.rule import wrong_gradients
 from nativeops.signature import VARIABLES, ArraySpec
 
 _FLOATS = VARIABLES["Float"]  # Float32 and Float64 have dtypes from among these

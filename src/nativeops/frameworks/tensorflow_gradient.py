@@ -17,7 +17,7 @@ from tensorflow.python.eager import forwardprop
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.absent import without_absent
-from nativeops.frameworks.base import wrong_gradients
+from nativeops.frameworks.rule import wrong_gradients
 from nativeops.frameworks.tensorflow_handle import set_shapes
 from nativeops.frameworks.tensorflow_kept import Kept
 from nativeops.frameworks.tensorflow_sums import like_of, summed, summed_if_there

@@ -8,7 +8,7 @@ import torch
 
 from nativeops.call import Op
 from nativeops.errors import GradientError
-from nativeops.frameworks.base import wrong_gradients
+from nativeops.frameworks.rule import wrong_gradients
 from nativeops.frameworks.torch_absent import apart, of_absent
 from nativeops.frameworks.torch_keep import (
     applier,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nativeops.call import Op
-from nativeops.frameworks.base import gradients_word
+from nativeops.frameworks.rule import gradients_word
 from nativeops.signature import ArraySpec
 
 FLOATS = ("Float", "Float32", "Float64")
