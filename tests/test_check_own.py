@@ -234,7 +234,7 @@ def test_reference_that_raises_is_told_in_each_aspect(tmp_path):
         (('-> Float[Array, "b n"]', '-> Float[Array, "b m"]'), "@op", "own: nothing tells the"),
         (("@own.gradient", "@own.gradients"), "@own", "cannot be used: AttributeError: "),
         (("return x + y", "return (x + y"), "return", "cannot be used: SyntaxError: "),
-        (('"b n"]', '"b,n"]'), "@op", "cannot be used: ValueError: `b,n` is not a size"),
+        (('"b n"]', '"b,n"]'), "@op", "ValueError: own: `x`: `b,n` is not a size"),
     ],
 )
 def test_declaration_that_no_call_can_use_is_told_with_its_line(tmp_path, word, change, line, said):

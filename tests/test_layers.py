@@ -34,7 +34,7 @@ LAYERS = [
     ["lists"],
     ["frameworks", "library", "identity"],
     ["signature"],
-    ["sizes", "errors"],
+    ["sizes", "errors", "names"],
 ]
 # Imports inside of functions that point upwards, each for its reason.
 UPWARDS = {

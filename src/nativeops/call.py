@@ -111,8 +111,7 @@ class Op(Generic[F]):
                 raise ArgumentError(message(self.name, text, hint=f"rename the {kind}."))
             if spec.name in takes and spec.name in asked:
                 text = f"`{spec.name}`, which the gradient asks for, is an argument and a result"
-                hint = "rename one of them; the only result is called `out`."
-                raise ArgumentError(message(self.name, f"{text}.", hint=hint))
+                raise ArgumentError(message(self.name, f"{text}.", hint="rename one of them."))
         self.gradient_rule = rule
         if not self.built_in:
             identity.remember(rule)
@@ -181,7 +180,10 @@ class Op(Generic[F]):
         return self, {k: v for k, v in kwargs.items() if k not in self.flags}
 
     def only(self, names: Sequence[str]) -> F:
-        """The op that makes only these of its optional outputs; the others are None."""
+        """The op that makes only these of its optional outputs; the other ones are None.
+
+        Outputs that are not declared as ``| None`` are always made.
+        """
         wanted = (names,) if isinstance(names, str) else tuple(names)
         return cast(F, partial(cast(Any, self), want=wanted))
 
@@ -247,6 +249,7 @@ class Op(Generic[F]):
         out, want = (
             None if name in names else declared.pop(name, None) for name in ("out", "want")
         )
+        self._check_want(want)
         return declared, out, want
 
     def split_want(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -273,13 +276,22 @@ class Op(Generic[F]):
         }
         return arrays, attributes
 
-    def wanted(self, want: Sequence[str] | None, keep: bool = False) -> int:
-        """The outputs to make, as a bit mask; `want` names the optional ones."""
-        names = [spec.name for spec in self.signature.outputs]
+    def _check_want(self, want: Sequence[str] | None) -> None:
+        """`want` names outputs that callers get, and leaves away none that every call makes."""
+        shown = [spec for spec in self.signature.outputs if not spec.kept]
+        names = [spec.name for spec in shown]
         for name in want or ():
             if name not in names:
                 text = f"`want` must be among {names}, but has {name!r}."
                 raise RangeError(message(self.name, text))
+        always = [name for name in names if want and name not in want]
+        if always and not any(spec.optional for spec in shown):
+            text = f"`want` leaves away `{always[0]}`, which every call makes."
+            hint = f"declare `{always[0]}` as `| None` to make it only where it is wanted."
+            raise RangeError(message(self.name, text, hint=hint))
+
+    def wanted(self, want: Sequence[str] | None, keep: bool = False) -> int:
+        """The outputs to make, as a bit mask; `want` names the optional ones."""
         mask = 0
         for bit, spec in enumerate(self.signature.outputs):
             chosen = want is None or not spec.optional or spec.name in want
@@ -336,7 +348,8 @@ class Op(Generic[F]):
             text = "has no gradient, so it cannot be differentiated twice."
         else:
             text = "has no gradient."
-        return message(self.name, text, hint="use `detach()` or stop_gradient if it is a constant.")
+        hint = "if it is a constant, use `detach()`, `jax.lax.stop_gradient` or `tf.stop_gradient`."
+        return message(self.name, text, hint=hint)
 
     def not_through(self, output: str) -> str:
         """The sentence for a derivative through a result that only the gradient rule reads."""
@@ -353,7 +366,7 @@ class Op(Generic[F]):
         return message(
             self.name,
             "has no forward-mode derivative (jvp).",
-            hint="use reverse mode: `backward`, `grad` or `jacrev`.",
+            hint="use reverse mode: `backward`, `grad`, `jacrev` or `tf.GradientTape`.",
         )
 
 

@@ -6,12 +6,15 @@ import math
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, cast
 
 from nativeops.call import Op
+from nativeops.errors import ArgumentError, message
 from nativeops.frameworks import framework_of, load
 from nativeops.identity import normal
+from nativeops.names import is_cpp_word
 from nativeops.registry import register
 from nativeops.signature import KINDS, ArraySpec, AttributeSpec, Signature, array_spec
 from nativeops.sizes import Size, maximum, minimum
@@ -25,6 +28,8 @@ Array = TypeVar("Array", bound=Any)
 """The array type of whatever framework calls: a tensor in gives a tensor out."""
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,12 @@ class _Declared:
 
     __ror__ = __or__
 
-    def spec(self, name: str) -> ArraySpec:
-        return array_spec(name, self.kind, self.axes, kept=self.kept, optional=self.optional)
+    def spec(self, op: str, name: str) -> ArraySpec:
+        flags = {"kept": self.kept, "optional": self.optional}
+        try:
+            return array_spec(name, self.kind, self.axes, **flags)
+        except ValueError as error:
+            raise ValueError(f"{op}: {error}") from error.__cause__
 
 
 class _Kind:
@@ -100,6 +109,28 @@ else:
     Kept = _Kept()
 
 
+def _explained(declare: Callable[P, R]) -> Callable[P, R]:
+    """The same function, which says what to write where its arguments do not fit."""
+    takes = inspect.signature(declare)
+    keywords = ", ".join(f"`{name}`" for name in takes.parameters)
+    hint = f'write `@op(kernel="NAME.h")`; it may have the keywords {keywords}.'
+
+    @wraps(declare)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            takes.bind(*args, **kwargs)
+        except TypeError as error:
+            name = getattr(args[0], "__name__", "op") if args else "op"
+            text = (
+                "`@op` stands without the name of its kernel" if callable([*args, 0][0]) else error
+            )
+            raise ArgumentError(message(name, f"{text}.", hint=hint)) from None
+        return declare(*args, **kwargs)
+
+    return checked
+
+
+@_explained
 def op(
     *,
     kernel: str,
@@ -146,6 +177,9 @@ def op(
                 raise TypeError(f"{signature.op}: `rounding` names no attribute `{name}`")
         if not signature.op.isascii():  # TensorFlow ends the process at such a name
             raise TypeError(f"{signature.op}: the name of an op must be ASCII")
+        if is_cpp_word(signature.op):
+            text = f"{signature.op}: that is a word of C++, which no kernel can be called: "
+            raise TypeError(f"{text}choose another name")
         folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
         where = normal(folder / kernel)
         declared = Op(reference, signature, where, autocast, apart, carries, logs, rounding or {})
@@ -209,13 +243,14 @@ def read(reference: Callable[..., Any]) -> Signature:
             if inputs and inputs[-1].optional and not hint.optional:
                 text = f"{name}: put `{parameter.name}` before `{inputs[-1].name}`: inputs that may"
                 raise TypeError(f"{text} be None stand behind the others")
-            inputs.append(hint.spec(parameter.name))
+            inputs.append(hint.spec(name, parameter.name))
         elif parameter.kind is parameter.KEYWORD_ONLY:
             attributes.append(_attribute(name, parameter, hint))
         else:
             raise TypeError(f"{name}: annotate `{parameter.name}` as an array or put it behind `*`")
     _check_known(name, inputs, attributes)
     outputs = _outputs(name, hints.get("return"))
+    _check_out(name, inputs, attributes, outputs)
     leading = sorted({spec.batch for spec in (*inputs, *outputs) if spec.batch})
     if len(leading) > 1:
         text = f"{name}: `*{leading[0]}` and `*{leading[1]}` are the same leading axes"
@@ -229,7 +264,7 @@ def _check_default(name: str, parameter: inspect.Parameter, hint: _Declared) -> 
     if default is not (None if hint.optional else parameter.empty):
         text = f"{name}: write `{parameter.name}: ... | None = None` for an input that may be None"
         raise TypeError(text)
-    if hint.optional and not hint.spec(parameter.name).axes:
+    if hint.optional and not hint.spec(name, parameter.name).axes:
         text = f"{name}: `{parameter.name}` needs an axis beside leading ones to be optional"
         raise TypeError(text)
 
@@ -243,18 +278,33 @@ def _check_known(name: str, inputs: list[ArraySpec], attributes: list[AttributeS
         known = certain | {axis.name for axis in spec.axes}
         for axis in spec.axes:
             for unknown in sorted(axis.names() - known):
-                text = f"{name}: `{axis}` in `{spec.name}` needs the size `{unknown}`, "
-                raise TypeError(text + "but no required input has it as an axis of its own")
+                text = f"{name}: `{axis}` in `{spec.name}` needs the size `{unknown}`, but no "
+                text += "required input has it as an axis of its own: call this axis `d`, say, "
+                raise TypeError(f"{text}and write `d//2` where half of it is meant")
+
+
+def _check_out(
+    name: str,
+    inputs: list[ArraySpec],
+    attributes: list[AttributeSpec],
+    outputs: tuple[ArraySpec, ...],
+) -> None:
+    """The kernel takes the only result under the name of `out`."""
+    takes = {spec.name: "input" for spec in inputs}
+    takes |= {spec.name: "attribute" for spec in attributes}
+    if [spec.name for spec in outputs] == ["out"] and "out" in takes:
+        text = f"`out` is an {takes['out']}, and what the only result is called."
+        raise ArgumentError(message(name, text, hint=f"rename the {takes['out']}."))
 
 
 def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:
     if isinstance(result, _Declared):
-        return (result.spec("out"),)
+        return (result.spec(name, "out"),)
     result = typing.get_origin(result) or result  # NamedTuple[Array] as its class
     fields = typing.get_type_hints(result, include_extras=True) if result else {}
     if not fields or not all(isinstance(field, _Declared) for field in fields.values()):
         raise TypeError(f"{name}: annotate the result as an array or a NamedTuple of arrays")
-    return tuple(field.spec(field_name) for field_name, field in fields.items())
+    return tuple(field.spec(name, field_name) for field_name, field in fields.items())
 
 
 def _attribute(op: str, parameter: inspect.Parameter, hint: Any) -> AttributeSpec:

@@ -24,7 +24,7 @@ from nativeops.declare import (
     read,
     transpose,
 )
-from nativeops.errors import Given, NativeOpsError, ShapeError
+from nativeops.errors import ArgumentError, Given, NativeOpsError, ShapeError
 from nativeops.signature import ArraySpec, AttributeSpec, Signature, array_spec
 
 
@@ -124,7 +124,7 @@ def test_choices_that_are_no_words_are_refused() -> None:
 def test_axis_that_never_stands_alone_is_refused() -> None:
     def f(x: Float[Array, "2*n"]) -> Float[Array, "n"]: ...
 
-    refuses(r"f: `2\*n` in `x` needs the size `n`", f)
+    refuses(r"f: `2\*n` in `x` needs the size `n`.*call this axis `d`, say, and write `d//2`", f)
 
 
 def test_result_of_unknown_size_is_refused_when_called() -> None:
@@ -308,3 +308,65 @@ def test_axis_divided_by_zero_is_told() -> None:
 
     with pytest.raises(ShapeError, match=r"axis `n//s\+1` would be divided by 0"):
         read(pieces).solve([Given("x", "float32", (4,), "")], {"s": 0})
+
+
+@pytest.mark.parametrize(
+    ("axes", "text"),
+    [
+        ("b,n", "`b,n` is not a size: separate axes by spaces, not by commas: `b n`"),
+        ("b, n", "`b,` is not a size: separate axes by spaces"),
+        ("max(n, 2)", r"`max\(n,` is not a size: write it without spaces, as in `max\(t-k,0\)`"),
+        ("b class", "`class` is not a size: it is a word of Python"),
+        ("n-", r"`n-` is not a size: use names, numbers, \+ - \*"),
+        ("*a *b n", r"only the first axis of `\*a \*b n` may have a star"),
+        ("* n", r"the leading axes of `\* n` need a name"),
+    ],
+)
+def test_axes_that_are_none_are_told_with_op_and_argument(axes: str, text: str) -> None:
+    def of_input(x: Float[Array, "n"], y: Float[Array, axes]) -> Float[Array, "n"]: ...
+
+    def of_result(x: Float[Array, "n"]) -> Float[Array, axes]: ...
+
+    for function, name in ((of_input, "y"), (of_result, "out")):
+        with pytest.raises(ValueError, match=f"^{function.__name__}: `{name}`: {text}"):
+            read(function)
+
+
+def test_argument_may_not_have_the_name_of_the_only_result() -> None:
+    def attribute(x: Float[Array, "n"], *, out: int = 1) -> Float[Array, "n"]: ...
+
+    def taken(out: Float[Array, "n"]) -> Float[Array, "n"]: ...
+
+    def right(out: Float[Array, "*b n"]) -> Two: ...
+
+    refuses("attribute: `out` is an attribute, and what the only result is called", attribute)
+    refuses("taken: `out` is an input, and what the only result is called", taken)
+    assert read(right).inputs[0].name == "out"
+
+
+@pytest.mark.parametrize("name", ["double", "register"])
+def test_word_of_cpp_is_no_name_of_an_op(name: str) -> None:
+    def function(x: Float[Array, "n"]) -> Float[Array, "n"]: ...
+
+    function.__name__ = name
+    with pytest.raises(TypeError, match=f"{name}: that is a word of C\\+\\+"):
+        op(kernel="k.h")(function)
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda op, f: op(f), "f: `@op` stands without the name of its kernel"),
+        (lambda op, f: op()(f), "op: missing a required .*'kernel'"),
+        (lambda op, f: op("k.h")(f), "op: too many positional arguments"),
+        (lambda op, f: op(kernel="k.h", differentiable=True)(f), "unexpected .*'differentiable'"),
+    ],
+    ids=["without brackets", "without a kernel", "in place", "unknown keyword"],
+)
+def test_wrong_use_of_op_says_what_to_write(use: Callable[..., Any], text: str) -> None:
+    def f(x: Float[Array, "n"]) -> Float[Array, "n"]: ...
+
+    with pytest.raises(ArgumentError, match=text) as caught:
+        use(op, f)
+    assert 'write `@op(kernel="NAME.h")`' in str(caught.value)
+    assert "`independent`" in str(caught.value)

@@ -87,7 +87,10 @@ def array_spec(name: str, kind: str, axes: str, **flags: Any) -> ArraySpec:
         raise ValueError(f"`{name}`: the leading axes of `{axes}` need a name, such as `*b`")
     if any(word.startswith("*") for word in words):
         raise ValueError(f"`{name}`: only the first axis of `{axes}` may have a star")
-    return ArraySpec(name, kind, tuple(parse(word) for word in words), batch, **flags)
+    try:
+        return ArraySpec(name, kind, tuple(parse(word) for word in words), batch, **flags)
+    except ValueError as error:
+        raise ValueError(f"`{name}`: {error}") from error
 
 
 @dataclass(frozen=True)

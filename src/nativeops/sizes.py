@@ -6,6 +6,7 @@ stack, by the C++ core, so that both always agree.
 """
 
 import ast
+import keyword
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -166,8 +167,19 @@ def parse(text: str) -> Size:
     try:
         return _from_tree(ast.parse(text, mode="eval").body)
     except (SyntaxError, KeyError) as error:
-        words = "names, numbers, + - * // ( ) max min"
-        raise ValueError(f"`{text}` is not a size: use {words}") from error
+        raise ValueError(f"`{text}` is not a size: {_advice(text)}") from error
+
+
+def _advice(text: str) -> str:
+    """What to write in place of a text that is no size."""
+    if keyword.iskeyword(text):
+        return "it is a word of Python; call the axis otherwise"
+    if "(" in text and "," in text:
+        return "write it without spaces, as in `max(t-k,0)`"
+    if "," in text:
+        parts = " ".join(filter(None, text.split(",")))
+        return f"separate axes by spaces, not by commas: `{parts}`"
+    return "use names, numbers, + - * // ( ) max min"
 
 
 def _from_tree(node: ast.expr) -> Size:

@@ -14,11 +14,15 @@ import pytest
 
 from nativeops import registry
 from nativeops.declare import Array, Float, Float32, op
-from nativeops.errors import AllocationError, ShapeError
+from nativeops.errors import AllocationError, RangeError, ShapeError
+from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.testing import installed
+from nativeops.testing.arrays import arrays_of
 from nativeops.testing.aspects import levels
 
 from .an_op import DECLARATION, HEADER
 
+PRESENT = [framework for framework in FRAMEWORKS if installed(framework)]
 OPS = """
 #pragma once
 #include "nativeops/devices/kernel.h"
@@ -37,6 +41,11 @@ template <class T>
 void halves(Device& dev, In<T, 1> x, Out<T, 1> low, Out<T, 1> high) {
   if (low) for_each(dev, low, [=] KERNEL(int64_t i) { low(i) = T(Accum<T>(x(i)) / 2); });
   if (high) for_each(dev, high, [=] KERNEL(int64_t i) { high(i) = T(Accum<T>(x(i)) * 3); });
+}
+
+template <class T>
+void both(Device& dev, In<T, 1> x, Out<T, 1> low, Out<T, 1> high) {
+  halves(dev, x, low, high);
 }
 
 }  // namespace nativeops
@@ -112,6 +121,29 @@ def test_rule_may_read_a_result_that_was_left_out_in_tensorflow(header: Path) ->
     assert tape.gradient(low, x).numpy().tolist() == [0.5, 0.5]
 
 
+class Both(NamedTuple):
+    low: Float[Array, "n"]
+    high: Float[Array, "n"]
+
+
+@pytest.mark.parametrize("framework", PRESENT)
+def test_result_that_every_call_makes_cannot_be_left_out(header: Path, framework: str) -> None:
+    registry._OPS.pop("both", None)
+
+    @op(kernel=str(header))
+    def both(x: Float[Array, "n"]) -> Both:
+        return Both(x / 2, x * 3)
+
+    x = arrays_of(framework, "cpu").place(np.array([2.0], "float32"), "float32").array
+    assert [float(each[0]) for each in both(x)] == [1, 6]  # and now the fast paths know the op
+    for names in ((), ("low", "high")):
+        assert [float(each[0]) for each in both.only(names)(x)] == [1, 6]
+    for names in (["low"], ("low",)):
+        with pytest.raises(RangeError, match="both: `want` leaves away `high`, which every") as one:
+            both.only(names)(x)
+        assert "declare `high` as `| None`" in str(one.value)
+
+
 def test_name_must_be_one_that_every_framework_takes(header: Path) -> None:
     with pytest.raises(TypeError, match="must be ASCII"):
 
@@ -154,13 +186,6 @@ def test_rule_cannot_take_what_is_both_an_argument_and_a_result(header: Path) ->
         other.gradient(lambda slope, d_h: (d_h, slope))
     with pytest.raises(TypeError, match="it may ask for `h`, `out`, "):
         other.gradient(lambda *everything: everything)
-
-    @op(kernel=str(header))
-    def single(out: Float[Array, "n"]) -> Float[Array, "n"]:
-        return out
-
-    with pytest.raises(TypeError, match="the only result is called `out`"):
-        single.gradient(lambda out, d_out: out * d_out)
 
 
 def test_op_of_a_namespace_without_a_name_is_declared(header: Path) -> None:

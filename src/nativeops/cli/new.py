@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from nativeops.cli.output import fail
+from nativeops.names import is_cpp_word
 from nativeops.registry import ops
 
 ENDINGS = (".py", ".h", "_test.py")
@@ -19,16 +20,6 @@ LONGEST = 30  # so that the lines of the files stay within their width
 # What the files of an op import, or a test of them runs.
 USED = {"op", "np", "numpy", "nativeops", "pytest", "check", "transpose"}
 USED |= {"torch", "jax", "tensorflow", "x", "expected", "found"}
-# What a kernel could not be called, although Python would let it.
-CPP_WORDS = re.compile(
-    "alignas|alignof|and_eq|asm|auto|bitand|bitor|bool|case|catch|char|char8_t|char16_t|char32_t"
-    "|co_await|co_return|co_yield|compl|concept|const|consteval|constexpr|constinit|const_cast"
-    "|decltype|default|delete|do|double|dynamic_cast|enum|explicit|export|extern|false|float|friend"
-    "|goto|inline|int|long|mutable|namespace|new|noexcept|not_eq|nullptr|operator|or_eq|private"
-    "|protected|public|register|reinterpret_cast|requires|short|signed|sizeof|static|static_assert"
-    "|static_cast|struct|switch|template|this|thread_local|throw|true|typedef|typeid|typename|union"
-    "|unsigned|using|virtual|void|volatile|wchar_t|xor|xor_eq"
-)
 
 
 class Kind(StrEnum):
@@ -86,7 +77,7 @@ def wrong_name(name: str) -> str:
         return f"`{name}` is no name: use lower case letters, digits and `_`, a letter first."
     if len(name) > LONGEST:
         return f"`{name}` is longer than {LONGEST} characters."
-    if keyword.iskeyword(name) or keyword.issoftkeyword(name) or CPP_WORDS.fullmatch(name):
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name) or is_cpp_word(name):
         return f"`{name}` is a word of Python or C++."
     if name in sys.stdlib_module_names or name in USED:
         return f"`{name}` is the name of a module, or of something that an op's files use."
