@@ -19,8 +19,37 @@ _PLACE = re.compile(
 _ERROR = re.compile(r"(?:fatal )?error(?: #[\w-]+)?: (.*)$")
 _DIAGNOSTIC = re.compile(r"(?:error|warning|note|remark)(?: #[\w-]+)?: ")
 _AGREEMENT = re.compile(r"(the kernel `.*)$")  # of the static_assert that glue.py writes
-_GEMM = re.compile(
-    r"""['"]gemm['"] (?:was not declared|that is neither|is undefined)|identifier 'gemm'$"""
+# nvcc tells it inside of this package's headers; the place is in the text.
+_CLOSURE = re.compile(r"(The closure type for a lambda) \(.*defined at (.*?:\d+)\)( .*?), unless")
+_WAYS_OUT = (
+    (
+        r"""['"]gemm['"] (?:was not declared|that is neither|is undefined)|identifier 'gemm'$""",
+        'write `#include "nativeops/devices/gemm.h"`',
+    ),
+    (
+        r"^void value not ignored|^'void .*' has incomplete type",
+        "the function given to a loop must return the value of an element",
+    ),
+    (
+        r"(?:^no match for 'operator.?=' |^conversion from |^could not convert ).*nativeops::b?f16",
+        "bf16 and f16 only hold numbers: compute in `Accum<T>`, and write `T(value)`",
+    ),
+    (
+        r"^no match for 'operator\[\]' .*nativeops::(?:In|Out|View)<",
+        "a view takes all its indices at once: `x(b, i)`",
+    ),
+    (
+        "^The closure type for a lambda|lambda cannot capture variables by reference",
+        "a GPU runs it: write `[=] KERNEL(...)`",
+    ),
+    (
+        r'^calling a (?:constexpr )?__host__ function\("(?:::)?std::',
+        "a GPU has no containers or streams of the standard library; `dev.workspace` lends memory",
+    ),
+    (
+        r"^calling a (?:constexpr )?__host__ function",
+        "a GPU calls it: write `HOST_DEVICE` before a function of yours",
+    ),
 )
 _SNIPPET = re.compile(r"^\s+\d* ?\|")
 
@@ -40,8 +69,8 @@ class _Complaint:
         if agreement:
             return agreement[1]
         first = f"{self.where}: error: {self.text}" if self.where else f"error: {self.text}"
-        way_out = ['write `#include "nativeops/devices/gemm.h"`'] if _GEMM.search(self.text) else []
-        return "\n    ".join([first, *self.snippet[:2], *way_out])
+        ways_out = [way_out for words, way_out in _WAYS_OUT if re.search(words, self.text)]
+        return "\n    ".join([first, *self.snippet[:2], *ways_out[:1]])
 
     @property
     def where(self) -> str:
@@ -76,7 +105,10 @@ def _read(lines: list[str], own: Collection[Path]) -> Iterator[_Complaint]:
         if error:
             if current:
                 yield current
-            current = _Complaint(error[1], place, before)
+            closure = _CLOSURE.match(error[1])
+            if closure and not place:
+                place = _place(f"{closure[2]}:", own)
+            current = _Complaint(closure[1] + closure[3] if closure else error[1], place, before)
             before, shown = [], bool(place)
         elif _SNIPPET.match(line):
             if current and shown:

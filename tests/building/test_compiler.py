@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from nativeops import compilers, library, registry
-from nativeops.declare import Array, Float64, op
+from nativeops.complaints import complaints
+from nativeops.declare import Array, Float, Float64, op
 from nativeops.errors import BuildError
 
 from .an_op import LOOP, declare, libraries, write
@@ -53,6 +54,76 @@ def test_error_of_the_compiler_is_told_at_the_users_line(
     assert ".building" not in text
     assert len(text.splitlines()) < 12
     assert f"mend {header}" in text
+
+
+NARROW = """#pragma once
+#include "nativeops/devices/kernel.h"
+namespace nativeops {{
+template <class T>
+void narrow(Device& dev, In<T, 1> x, Out<T, 1> out) {{
+  {body}
+}}
+}}  // namespace nativeops
+"""
+EACH = "for_each(dev, out, [=] KERNEL(int64_t i) {{ {} }});"
+
+
+@pytest.mark.parametrize(
+    ("body", "way_out"),
+    [
+        ("fill(dev, out, [=] KERNEL(int64_t i) { T(x(i)); });", "must return the value of an el"),
+        (EACH.format("out(i) = 2 * Accum<T>(x(i));"), "write `T(value)`"),
+        (EACH.format("out(i) += x(i);"), "compute in `Accum<T>`"),
+        (EACH.format("T half = 0.5f * Accum<T>(x(i)); out(i) = half;"), "write `T(value)`"),
+        (EACH.format("out(i) = x[i];"), "a view takes all its indices at once: `x(b, i)`"),
+    ],
+    ids=["no value", "assigned", "added", "begun with", "brackets"],
+)
+def test_way_out_is_told_of_what_beginners_write(tmp_path: Path, body: str, way_out: str) -> None:
+    header = tmp_path / "narrow.h"
+    header.write_text(NARROW.format(body=body))
+    registry._OPS.pop("narrow", None)
+
+    @op(kernel=str(header))
+    def narrow(x: Float[Array, "n"]) -> Float[Array, "n"]:
+        return x
+
+    with pytest.raises(BuildError) as caught:
+        narrow(np.ones(2))
+    first, *lines = str(caught.value).splitlines()[1:-1]
+    assert f"{header}:6:" in first
+    assert way_out in lines[-1]
+
+
+# As nvcc 12 says it; {} is the user's file.
+CLOSURE = (
+    '/x/devices/cuda/loops.h(30): error: The closure type for a lambda ("lambda [](int64_t)'
+    '->float", defined at {}:7) cannot be used in the template argument type of a __global__ '
+    "function template instantiation, unless the lambda is defined within a __device__ function"
+)
+HOST = '{}(7): error: calling a __host__ function("NAME") from a __device__ function is not allowed'
+
+
+@pytest.mark.parametrize(
+    ("said", "way_out"),
+    [
+        (CLOSURE, "write `[=] KERNEL(...)`"),
+        (
+            "{}(7): error: An extended __device__ lambda cannot capture variables by reference",
+            "write `[=] KERNEL(...)`",
+        ),
+        (HOST.replace("NAME", "std::vector<float>::vector()"), "no containers or str"),
+        (HOST.replace("NAME", "mine(float)"), "write `HOST_DEVICE`"),
+    ],
+    ids=["no KERNEL", "by reference", "containers", "own function"],
+)
+def test_way_out_is_told_of_what_nvcc_refuses(tmp_path: Path, said: str, way_out: str) -> None:
+    header = tmp_path / "own.h"
+    header.touch()
+    [text] = complaints(said.format(header), [header])
+    assert text.startswith(f"{header}:7: error: ")
+    assert "unless" not in text
+    assert way_out in text.splitlines()[-1]
 
 
 def test_kernel_that_should_return_a_number_is_refused(tmp_path: Path) -> None:
