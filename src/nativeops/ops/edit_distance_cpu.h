@@ -101,8 +101,8 @@ void normalized_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1
                    [&](int64_t i, int32_t d) { out(i) = nativeops::edits::per_label(d, of.m(i)); });
 }
 
-// Short patterns are all in vectors at once; the set with fewer words for the other's labels has
-// them. Long ones go pair by pair, and so do sequences that would not fill a vector.
+// Short patterns that fill a vector are all in vectors at once; the set with fewer words for the
+// other's labels has them. Long ones go pair by pair, and so do few ones.
 template <class I>
 void pairwise_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> a_len,
                             In<int32_t, 1> b_len, Out<int32_t, 2> out, int64_t max_distance) {
@@ -112,9 +112,8 @@ void pairwise_edit_distance(Device& dev, In<I, 2> a, In<I, 2> b, In<int32_t, 1> 
   for (int64_t i = 0; i < a.size(0); ++i) first.add(edits::sequence(at(a, i), of.n(i)));
   for (int64_t j = 0; j < b.size(0); ++j) second.add(edits::sequence(at(b, j), of.m(j)));
   if (first.sequences.empty() || second.sequences.empty()) return;
-  const bool fill = std::min(a.size(0), b.size(0)) >= simd::kWords;
-  const bool rows = fill && first.longest <= edits::kShort;
-  const bool columns = fill && second.longest <= edits::kShort;
+  const bool rows = a.size(0) >= simd::kWords && first.longest <= edits::kShort;
+  const bool columns = b.size(0) >= simd::kWords && second.longest <= edits::kShort;
   const int32_t most = edits::capped(INT32_MAX, max_distance);
   if (rows && (!columns || first.words * second.labels <= second.words * first.labels)) {
     edits::run_all(dev, first.sequences, second.sequences, most, out);

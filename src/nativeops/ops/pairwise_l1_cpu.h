@@ -2,6 +2,7 @@
 // Pairwise L1 distance, tuned for the CPU. Declared in pairwise_l1.py.
 #pragma once
 #include "nativeops/devices/cpu/pairwise_expanded.h"
+#include "nativeops/devices/cpu/pairwise_few.h"
 #include "nativeops/devices/cpu/pairwise_grad.h"
 #if NATIVEOPS_LEVEL >= 2
 #include "nativeops/devices/cpu/sign_sums.h"
@@ -21,6 +22,8 @@ struct AbsoluteSum {
   V add(V sum, V y, const A* x) const { return simd::fma(simd::abs(simd::sub(y, x)), one, sum); }
   V join(V sum, V more) const { return sum + more; }
   V finish(V sum, int64_t, int64_t, int64_t) const { return sum; }
+  V along(V sum, V x, V y) const { return sum + simd::abs(x - y); }
+  A across(V sum) const { return simd::sum_of_lanes(sum); }
 };
 
 // |x - y| = x + y - 2 min(x, y): two operations for each pair instead of three.
@@ -46,7 +49,8 @@ void pairwise_l1(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   using A = Accum<T>;
   if (pairwise_expanded(dev, SmallerSum<A>(), x, y, out)) return;
   const AbsoluteSum<A> sum;
-  pairwise_fold(dev, [&](int64_t, int64_t, int64_t) { return sum; }, x, y, out);
+  const auto fold_of = [&](int64_t, int64_t, int64_t) { return sum; };
+  if (!pairwise_few(dev, fold_of, x, y, out)) pairwise_fold(dev, fold_of, x, y, out);
 }
 
 // g·sign(x - y), into d_x and out of d_y. On CPUs that add apart, two rows of three use a product

@@ -5,27 +5,10 @@
 #include <limits>
 
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/powers.h"
 #include "nativeops/ops/pairwise_l1.h"
 
 namespace nativeops {
-
-// r^p for 0 <= r <= 1 and p > 0. The error of p log(r) is large only where r^p is small.
-template <class A>
-HOST_DEVICE A power(A r, A p) {
-  return exp(p * log(r));
-}
-
-// Whether differences can be divided by their largest.
-template <class A>
-HOST_DEVICE bool can_scale(A largest) {
-  return largest > 0 && is_finite(largest);
-}
-
-// (|e| / largest)^p
-template <class A>
-HOST_DEVICE A power_of_ratio(A e, A largest, A p) {
-  return power(abs(e) / (can_scale(largest) ? largest : A(1)), p);
-}
 
 // out[i,j] = max_k |x[i,k] - y[j,k]|
 struct LargestSize : Largest {
@@ -156,8 +139,8 @@ void pairwise_largest_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> out, In
 }
 
 // weight = d_out · S^(1/p - 1) · sign(e) · (|e| / s)^(p-1), with s as the distance has it and
-// S = Σ_k (|e| / s)^p; 0 where s is 0 or infinite. With the distance, (|e| / out)^(p-1), the power would
-// magnify its rounding.
+// S = Σ_k (|e| / s)^p; 0 where s is 0 or infinite. With the distance, (|e| / out)^(p-1), the power
+// would magnify its rounding.
 template <class P>
 struct ShareOfPowers : Plus {
   P exponent;  // 1/p - 1
@@ -177,7 +160,8 @@ void pairwise_powers_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, O
   pairwise_largest(dev, x, y, largest);
   ShareOfPowers<A> fold;
   fold.exponent = static_cast<A>(1 / p - 1);
-  const A power_of_sum = static_cast<A>(p), exponent = static_cast<A>(p - 1);
+  const A power_of_sum = static_cast<A>(p);
+  const PowerOfQuotient<A> power(static_cast<A>(p - 1));
   auto term = [=] KERNEL(A x, A y, Pair<A, A> at) {
     return power_of_ratio(x - y, at.first, power_of_sum);
   };
@@ -185,7 +169,7 @@ void pairwise_powers_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, O
   auto d = zip(In<A, 3>(share), In<A, 3>(largest));
   pairwise_lp_back(dev, x, y, d, d_x, d_y, [=] KERNEL(Pair<A, A> d, A other, A self) {
     const A e = self - other;
-    return has_no_slope(d.second) ? A(0) : d.first * (sign(e) * power(abs(e) / d.second, exponent));
+    return has_no_slope(d.second) ? A(0) : d.first * (sign(e) * power(e, d.second));
   });
 }
 

@@ -78,8 +78,9 @@ def pairwise_lp_grad(
     Returns: ``d_x`` and ``d_y``; ``only(["d_x"])`` of the op makes one, the other is None.
     NaN: where a difference is NaN its terms are NaN.
     Gradient: none.
-    Cost: O(n·m·d) time; no memory beyond the results, but n·m numbers of workspace for ``p = inf``
-        and 2·n·m for other p than 1 and 2, where ``out`` is not read: distances are formed again.
+    Cost: O(n·m·d) time; beyond the results n·m numbers of workspace for ``p = inf``, on the CPU
+        for 2 as well, and 2·n·m for other p than 1, where ``out`` is not read: distances are formed
+        again.
     Same as: the gradient of ``torch.cdist(x, y, p=p)``.
 
     >>> x, y = np.zeros((1, 2)), np.array([[3.0, 4.0]])
@@ -94,8 +95,10 @@ def pairwise_lp_grad(
     else:
         if p not in (1, 2):  # again, as its rounding would be magnified
             distance = pairwise_lp.reference(x, y, p=p)[..., None]
-        flat = (distance == 0) | (np.isinf(distance) & (p != 1))
-        share = np.where(flat, 0, (np.abs(e) / np.where(flat, 1, distance)) ** (p - 1))
+        flat = (distance == 0) | (np.isinf(distance) & (p != 1)) | (e == 0)
+        # By logarithms: the quotient itself may be lost.
+        logs = np.log(np.where(flat, 1, np.abs(e))) - np.log(np.where(flat, 1, distance))
+        share = np.where(flat, 0, np.exp((p - 1) * logs))
     terms = d_out[..., None] * np.where(out[..., None] == 0, 0, np.sign(e) * share)
     return PairwiseLpGrad(terms.sum(-2), -terms.sum(-3))
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairwise Lp distance, tuned for the CPU where p is 1, 2 or infinity. Declared in pairwise_lp.py.
 #pragma once
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "nativeops/devices/cpu/lanes.h"
 #include "nativeops/devices/cpu/pairwise.h"
+#include "nativeops/devices/cpu/pairwise_grad.h"
 #include "nativeops/ops/pairwise_l1_cpu.h"
 #include "nativeops/ops/pairwise_lp.h"
 
@@ -55,6 +59,8 @@ struct SquareSum {
     return simd::fma(difference, difference, sum);
   }
   V join(V sum, V more) const { return sum + more; }
+  V along(V sum, V x, V y) const { return simd::fma(x - y, x - y, sum); }
+  A across(V sum) const { return simd::sum_of_lanes(sum); }
   V finish(V sum, int64_t i, int64_t j, int64_t count) const {
     if (simd::all_within(sum, least_sum<A>(x.size(1)), kMost)) return simd::sqrt(sum);
     return with_care(sum, i, j, count);
@@ -98,6 +104,15 @@ struct LargestDifference {
     return simd::max_unsigned(largest, simd::abs(simd::sub(y, x)));
   }
   V join(V largest, V other) const { return simd::max_unsigned(largest, other); }
+  V along(V largest, V x, V y) const { return join(largest, simd::abs(x - y)); }
+  A across(V largest) const {  // as integers: a NaN is the largest
+    using Int = typename V::Int;
+    const Lanes<Int, simd::kLanes<A>> lanes{simd::bits(largest)};
+    const Int most = fold_lanes(lanes, [](auto a, auto b) { return a > b ? a : b; });
+    A number;
+    std::memcpy(&number, &most, sizeof number);
+    return number;
+  }
   V finish(V largest, int64_t, int64_t, int64_t) const { return largest; }
 };
 
@@ -111,13 +126,62 @@ void pairwise_lp(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out, double p) {
       const int64_t n = x.size(1), m = y.size(1), d = x.size(2);
       return SquareSum<T>{part(at(x, b), i, n, 0, d), part(at(y, b), j, m, 0, d)};
     };
-    return pairwise_fold(dev, formula, x, y, out);
+    if (!pairwise_few(dev, formula, x, y, out)) pairwise_fold(dev, formula, x, y, out);
+    return;
   }
   if (is_limit<Accum<T>>(p)) {
     const auto formula = [](int64_t, int64_t, int64_t) { return LargestDifference<Accum<T>>(); };
-    return pairwise_fold(dev, formula, x, y, out);
+    if (!pairwise_few(dev, formula, x, y, out)) pairwise_fold(dev, formula, x, y, out);
+    return;
   }
   nativeops::pairwise_lp<T>(dev, x, y, out, p);
+}
+
+// g·(x - y), into d_x and out of d_y.
+struct DifferenceTerm {
+  template <int, bool kX, bool kY, class V, class A>
+  void add(V x, V y, const A* g, V& d_x, V& d_y) const {
+    const V e = x - y;
+    if constexpr (kX) d_x = simd::fma(e, g, d_x);
+    if constexpr (kY) d_y = simd::fnma(e, g, d_y);
+  }
+};
+
+// to[i,j] = d_out[i,j] / out[i,j], and 0 where out is 0: one division for each pair of vectors.
+// False if a quotient left the range of numbers that have all their digits, or out does.
+template <class T, class A>
+bool slopes_of_pairs(Device& dev, In<T, 3> out, In<T, 3> d_out, Out<A, 3> to) {
+  using Limits = std::numeric_limits<A>;
+  std::atomic<bool> fits{true};
+  const int64_t rows = out.size(1), m = out.size(2);
+  parallel_if_large(dev, out.size(0) * rows, out.count(), [&](int64_t row) {
+    const int64_t b = row / rows, i = row % rows;
+    bool lost = false;
+    for (int64_t j = 0; j < m; ++j) {
+      const A distance = A(out(b, i, j)), slope = A(d_out(b, i, j));
+      const A quotient = distance == 0 ? A(0) : slope / distance;
+      const A size = std::abs(quotient);
+      lost |= (size < Limits::min() && distance != 0 && slope != 0) || size > Limits::max();
+      lost |= distance > Limits::max();
+      to(b, i, j) = quotient;
+    }
+    if (lost) fits.store(false, std::memory_order_relaxed);
+  });
+  return fits.load(std::memory_order_relaxed);
+}
+
+template <class T>
+void pairwise_lp_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> out, In<T, 3> d_out,
+                      Out<T, 3> d_x, Out<T, 3> d_y, double p) {
+  using A = Accum<T>;
+  if (p == 1) return tuned::pairwise_l1_grad(dev, x, y, d_out, d_x, d_y);
+  if (p == 2) {
+    Scratch<A, 4096> memory(dev, out.count());
+    const auto slopes = dense(memory.data(), out.size(0), out.size(1), out.size(2));
+    if (slopes_of_pairs(dev, out, d_out, slopes))
+      return pairwise_grad(dev, DifferenceTerm(), x, y, In<A, 3>(slopes), d_x, d_y);
+  }
+  nativeops::pairwise_lp_grad<T>(dev, x, y, out, d_out, d_x, d_y, p);
 }
 
 }  // namespace nativeops::tuned

@@ -227,6 +227,27 @@ def test_nan_reaches_its_own_row_and_column_only(level: str, dtype: str, p: floa
 
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 37), (37, 2)])
+def test_few_long_rows(level: str, dtype: str, p: float, n: int, m: int) -> None:
+    distance = pytest.importorskip("scipy.spatial.distance")
+    for d in (64, 65, 300, 1031):
+        x, y = normal(n, d, dtype=dtype), normal(m, d, dtype=dtype)
+        kwargs = {} if math.isinf(p) else {"p": p}
+        metric = "chebyshev" if math.isinf(p) else "minkowski"
+        expected = distance.cdist(x.astype(float), y.astype(float), metric, **kwargs)
+        with selected(level):
+            np.testing.assert_allclose(
+                pairwise_lp(x, y, p=p), expected, rtol=64 * np.finfo(dtype).eps
+            )
+            x[0, d // 2] = np.nan
+            found = pairwise_lp(x, y, p=p)
+        assert np.isnan(found[0]).all()
+        assert np.isfinite(found[1:]).all()
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("p", POWERS)
 def test_nan_beside_equal_or_infinite_numbers_is_nan(level: str, dtype: str, p: float) -> None:
     others = [[np.nan], [np.nan, 0], [0, np.nan], [np.nan, np.inf], [-np.inf, np.nan], [np.nan, 1]]
@@ -274,6 +295,23 @@ def test_distance_too_large_for_its_dtype_has_no_gradient(level: str, dtype: str
     assert np.isfinite(found.d_x).all()
     assert np.isfinite(found.d_y).all()
     np.testing.assert_allclose(found.d_x[1, 1], alone.d_x[0, 1], rtol=0.01)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("p", [1.001, 2.0])
+def test_gradient_where_quotients_leave_the_range(level: str, dtype: str, p: float) -> None:
+    """What arrives over a distance, and a difference over the largest; but not the results."""
+    least, most = np.finfo(dtype).smallest_normal, np.finfo(dtype).max
+    x = np.array([[0, 0], [4 * least, 0], [least, most / 4]], dtype)
+    y, d_out = np.zeros((1, 2), dtype), np.array([[1], [most / 64], [-1]], dtype)
+    with selected(level):
+        out = pairwise_lp(x, y, p=p)
+        d_x, d_y = pairwise_lp_grad(x, y, out, d_out, p=p)
+    wide = (array.astype(np.longdouble) for array in (x, y, out, d_out))
+    expected = pairwise_lp_grad.reference(*wide, p=p)
+    np.testing.assert_allclose(d_x, expected.d_x, rtol=1e-4, atol=least)
+    np.testing.assert_allclose(d_y, expected.d_y, rtol=1e-4, atol=least)
 
 
 @pytest.mark.parametrize("p", POWERS)

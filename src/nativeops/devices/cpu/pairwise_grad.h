@@ -81,11 +81,11 @@ void pairwise_grad_strip(Term term, GradOperands<A> at, int64_t rows, bool narro
 
 // Packed rows `at` of x against the block d_out, whose rows are packed too if they do not lie
 // right.
-template <class Term, bool kX, bool kY, class A, class T>
-void pairwise_grad_block(Term term, GradOperands<A> at, In<T, 2> d_out, bool narrow) {
+template <class Term, bool kX, bool kY, class A, class D>
+void pairwise_grad_block(Term term, GradOperands<A> at, In<D, 2> d_out, bool narrow) {
   using Block = GradBlock<A>;
   at.n_y = d_out.size(1);
-  if constexpr (std::is_same_v<A, T>) {
+  if constexpr (std::is_same_v<A, D>) {
     if (d_out.stride(1) == 1) {
       at.d_out = d_out.data, at.stride = d_out.stride(0);
       return pairwise_grad_strip<Term, kX, kY, Block::kRows>(term, at, d_out.size(0), narrow);
@@ -103,8 +103,8 @@ void pairwise_grad_block(Term term, GradOperands<A> at, In<T, 2> d_out, bool nar
 }
 
 // One task: some rows of x, all rows of y, one slice of k. d_y is packed.
-template <class Term, bool kX, bool kY, class A, class T>
-void pairwise_grad_slice(Term term, In<T, 2> x, In<T, 2> y, In<T, 2> d_out, Out<T, 2> d_x, A* d_y) {
+template <class Term, bool kX, bool kY, class A, class T, class D>
+void pairwise_grad_slice(Term term, In<T, 2> x, In<T, 2> y, In<D, 2> d_out, Out<T, 2> d_x, A* d_y) {
   using Block = GradBlock<A>;
   alignas(64) A x_rows[Block::kX * Block::kWidth], d_x_rows[Block::kX * Block::kWidth];
   alignas(64) A y_rows[Block::kY * Block::kWidth];
@@ -163,8 +163,8 @@ GradPlan plan_grad(int64_t n_batch, int64_t n, int64_t m, int64_t d) {
   return plan;
 }
 
-template <class Term, bool kX, bool kY, class T>
-void pairwise_grad_parts(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3> d_out,
+template <class Term, bool kX, bool kY, class T, class D>
+void pairwise_grad_parts(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<D, 3> d_out,
                          Out<T, 3> d_x, Out<T, 3> d_y) {
   using A = Accum<T>;
   using Block = GradBlock<A>;
@@ -197,8 +197,10 @@ void pairwise_grad_parts(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3
   }
 }
 
-template <class Term, class T>
-void pairwise_grad(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<T, 3> d_out, Out<T, 3> d_x,
+// d_x[i,k] = Σ_j d(i,k) and d_y[j,k] = -Σ_i d(i,k), with d as `term` makes it from x, y and d_out,
+// which may have been made in their accumulator's dtype.
+template <class Term, class T, class D>
+void pairwise_grad(Device& dev, Term term, In<T, 3> x, In<T, 3> y, In<D, 3> d_out, Out<T, 3> d_x,
                    Out<T, 3> d_y) {
   // The formula is symmetric: where y is so long that its sums leave room for few tasks, the roles
   // change.
