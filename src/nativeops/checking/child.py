@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from nativeops.call import Op
-from nativeops.checking import cuda, gradient, large, sanitized, source, values
+from nativeops.checking import cuda, gradient, large, races, sanitized, source, values
 from nativeops.checking.faults import fault
 from nativeops.checking.finding import Finding, Steps
 
 
 @cache
-def log_of(path: str) -> sanitized.Log:
+def log_of(path: str) -> races.Log:
     """The file that this process's sanitizer writes to."""
-    return sanitized.Log(Path(f"{path}.{os.getpid()}"))
+    return races.Log(Path(f"{path}.{os.getpid()}"))
 
 
 ASPECTS: dict[str, Callable[[Op[Any], dict[str, Any]], Steps]] = {
@@ -32,7 +32,7 @@ ASPECTS: dict[str, Callable[[Op[Any], dict[str, Any]], Steps]] = {
     "threads": lambda op, job: values.thread_steps(op),
     "frameworks": lambda op, job: values.steps(op, job["framework"]),
     "memory": lambda op, job: sanitized.memory_steps(op),
-    "races": lambda op, job: sanitized.race_steps(op, log_of(job["log"])),
+    "races": lambda op, job: races.race_steps(op, log_of(job["log"])),
     "large": lambda op, job: large.steps(op),
     "below": lambda op, job: large.steps_below(op, job["case"]),
     "cuda": lambda op, job: cuda.steps(op),
