@@ -298,3 +298,20 @@ def test_rule_that_returns_no_gradients_is_told_at_its_line(tmp_path, returns, w
         assert found["line"] == text.splitlines().index("@own.gradient") + 1
         assert "inputs x, y: give one for each, in order." in found["text"]
     assert len(findings(done)) == 2
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("i % 2 == 1", "element (0, 0) of `out` is never written (10 of 15 elements)"),
+        ("b < 4", "element (4, 0) of `out` is never written (3 of 15 elements)"),
+    ],
+)
+def test_what_a_kernel_leaves_as_it_was_is_told(tmp_path, condition, said):
+    inner = f"if ({condition}) out(b, i) = T(x(b, i) + y(b, i));"
+    kernel = KERNEL.replace("return x(b, i) + y(b, i);", inner).replace("fill(", "for_each(")
+    file = written(tmp_path, kernel=kernel)
+    options = ("--only", "values", "--only", "threads")
+    done = verdict(tmp_path / "cache", tmp_path, file, *options)
+    assert {each["bug"] for each in findings(done)} == {"a result is not written"}
+    assert any(each["text"].startswith(said) for each in findings(done))

@@ -13,9 +13,11 @@ from nativeops.call import Op
 from nativeops.library import DTYPES, extension
 from nativeops.signature import ArraySpec
 from nativeops.testing import Case
-from nativeops.testing.arrays import numpy_dtype
+from nativeops.testing.arrays import filled
 from nativeops.testing.claims import reused
 from nativeops.testing.tolerance import assert_close
+
+UNWRITTEN = 0xA5  # the bytes of results before a kernel writes them: of no other number
 
 
 def use(op: Op[Any], device: str, sanitize: str) -> None:
@@ -76,7 +78,7 @@ def results(case: Case, over: Sequence[ArraySpec] = ()) -> tuple[str, list[Any]]
         (
             arrays[spec.reuse]
             if spec in over
-            else np.empty(signature.output_shape(spec, solution), numpy_dtype(case.dtype(spec))),
+            else filled(signature.output_shape(spec, solution), case.dtype(spec), UNWRITTEN),
             case.dtype(spec),
         )
         for spec in signature.outputs

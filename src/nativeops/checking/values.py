@@ -17,7 +17,7 @@ from nativeops.checking.faults import fault
 from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed, mistakes
-from nativeops.testing.aspects import num_threads
+from nativeops.testing.aspects import num_threads, unwritten
 from nativeops.testing.claims import ClaimError, check_reuse
 from nativeops.testing.draw import base_sizes, defaults, fits, free_names, numbers
 from nativeops.testing.matrix import dtype_choices, modes
@@ -104,11 +104,22 @@ def run(case: OpCase) -> Finding | None:
 def explain(case: OpCase, said: str) -> Finding:
     """The finding for an assertion that failed."""
     bug = next((bug for pattern, bug in BUGS if re.search(pattern, said)), "wrong results")
+    gradient = bug == "wrong gradient"
+    if not gradient and (left := not_written(case)):
+        return left
     if bug == "wrong values":
         bug = kind_of_wrong(case)
-    gradient = bug == "wrong gradient"
     place = source.rule(case.op) if gradient else source.kernel(case.op)
     return found(case.op.name, bug, f"{said} ({case})", place)
+
+
+def not_written(case: OpCase) -> Finding | None:
+    """The finding for a kernel that leaves a part of a result as it was."""
+    left = unwritten(case)
+    place = source.kernel(case.op)
+    return (
+        found(case.op.name, "a result is not written", f"{left} ({case})", place) if left else None
+    )
 
 
 def kind_of_wrong(case: OpCase) -> str:
@@ -205,6 +216,8 @@ def other_bits(case: OpCase) -> Finding | None:
         with num_threads(n):
             again = [case.arrays.values(a) for _, a in case.results()]
         if not all(map(is_same, again, first)):
+            if left := not_written(case):
+                return left
             text = f"other bits with {n} threads than in a call with one before ({case})"
             bug = "results depend on the number of threads"
             return found(case.op.name, bug, text, source.kernel(case.op))

@@ -127,3 +127,9 @@ def arrays_of(framework: str, device: str) -> Arrays:
     module = importlib.import_module(f"nativeops.testing.arrays_{framework}")
     made: Arrays = getattr(module, CLASSES[framework])(device)
     return made
+
+
+def filled(shape: tuple[int, ...], dtype: str, byte: int) -> Any:
+    """A NumPy array of which every byte is this one."""
+    kind = numpy_dtype(dtype)
+    return np.full((*shape, kind.itemsize), byte, np.uint8).view(kind)[..., 0]

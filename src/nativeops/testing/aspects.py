@@ -9,7 +9,7 @@ import numpy as np
 
 from nativeops import library
 from nativeops.signature import ArraySpec
-from nativeops.testing.arrays import numpy_dtype
+from nativeops.testing.arrays import filled, numpy_dtype
 from nativeops.testing.tolerance import assert_same
 
 if TYPE_CHECKING:
@@ -94,6 +94,27 @@ def check_out(case: "Case", first: Results) -> None:
                 case.check_values([(spec, out)], "in a given `out`, ")
             raw[inside] = CANARY
             assert (raw == CANARY).all(), f"something was written beside `{spec.name}`"
+
+
+def unwritten(case: "Case") -> str:
+    """The first element of a result that a call leaves as it was; empty if there is none."""
+    specs = [spec for spec in case.op.signature.outputs if not spec.kept]
+    if case.framework != "numpy" or "out" in case.given:
+        return ""
+    shapes = [case.op.signature.output_shape(spec, case.solution) for spec in specs]
+    left: list[Any] = [True] * len(specs)
+    for byte in (1, 0):  # which are also flags; no result has the bytes of both
+        outs = [filled(s, case.dtype(spec), byte) for s, spec in zip(shapes, specs, strict=True)]
+        before = [out.copy() for out in outs]
+        case.op(**case.given, out=tuple(outs) if len(outs) > 1 else outs[0])
+        left = [each & (o == b) for each, o, b in zip(left, outs, before, strict=True)]
+    for spec, same in zip(specs, left, strict=True):
+        if same.any():
+            at = tuple(int(i) for i in np.argwhere(same)[0])
+            count = f"{int(same.sum())} of {same.size} elements" if same.ndim else "it"
+            where = f"element {at} of " if same.ndim else ""
+            return f"{where}`{spec.name}` is never written ({count})"
+    return ""
 
 
 def _canaries(case: "Case", spec: Any, sizes: tuple[int, ...], step: int) -> tuple[Any, Any, Any]:
