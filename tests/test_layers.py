@@ -32,6 +32,7 @@ LAYERS = [
     ["frameworks.dlpack", "frameworks.absent", "frameworks.out"],
     ["call", "registry"],
     ["lists"],
+    ["arrays"],
     ["frameworks", "library", "identity"],
     ["signature"],
     ["sizes", "errors", "names"],

@@ -11,9 +11,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from nativeops import identity, lists
-from nativeops.errors import ArgumentError, DeviceError, Given, GradientError, RangeError, message
+from nativeops.errors import (
+    ArgumentError,
+    DeviceError,
+    Given,
+    GradientError,
+    RangeError,
+    ReplaceableError,
+    message,
+)
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
-from nativeops.lists import ListError, as_arrays, is_list_of_integers
+from nativeops.lists import are_lengths, as_arrays, is_list_of_integers
 from nativeops.signature import ArraySpec, Signature, Solution
 from nativeops.sizes import Size
 
@@ -79,7 +87,7 @@ class Op(Generic[F]):
                 if args and has_entry(type(args[0])):
                     return ENTRIES[type(args[0])](self, args, kwargs)
                 return _find(self, args, kwargs)(self, args, kwargs)
-            except ListError:  # every call would pay for looking at its arguments before
+            except ReplaceableError:  # every call would pay for looking at its arguments before
                 pass
             args, kwargs = as_arrays(self.signature, args, kwargs)
             return self(*args, **kwargs)
@@ -398,12 +406,14 @@ def check_frameworks(op: Op[Any], arrays: Sequence[Any]) -> None:
         if name is None:
             text = f"`{spec.name}` must be an array, but is {type(array).__name__}."
             if is_list_of_integers(spec, array):
-                raise ListError(message(op.name, text))
+                raise ReplaceableError(message(op.name, text))
             raise ArgumentError(message(op.name, text, hint=lists.hint(spec, array)))
         if name != names[0] and {name, names[0]} != {"numpy", DLPACK}:
             first, own = _library(arrays[0]), _library(array)
             text = f"`{specs[0].name}` is a {first} array but `{spec.name}` is a {own} array."
             hint = "convert one of them: all arrays of a call must be of one framework."
+            if are_lengths(spec, array, str(names[0])):
+                raise ReplaceableError(message(op.name, text))
             raise ArgumentError(message(op.name, text, hint=hint))
 
 

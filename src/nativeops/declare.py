@@ -21,7 +21,7 @@ from nativeops.sizes import Size, maximum, minimum
 
 __all__ = [
     "Array", "AtLeast", "AtMost", "Bool", "Float", "Float32", "Float64", "Int", "Int32", "Int64",
-    "Kept", "Size", "Uint8", "maximum", "minimum", "op", "transpose",
+    "Kept", "Lengths", "Size", "Uint8", "maximum", "minimum", "op", "transpose",
 ]  # fmt: skip
 
 Array = TypeVar("Array", bound=Any)
@@ -54,9 +54,10 @@ class _Declared:
     axes: str
     kept: bool = False
     optional: bool = False
+    lengths: bool = False
 
     def __repr__(self) -> str:
-        written = f'{self.kind}[Array, "{self.axes}"]'
+        written = f'{"Lengths" if self.lengths else self.kind}[Array, "{self.axes}"]'
         written = f"Kept[{written}]" if self.kept else written
         return f"{written} | None" if self.optional else written
 
@@ -66,7 +67,7 @@ class _Declared:
     __ror__ = __or__
 
     def spec(self, op: str, name: str) -> ArraySpec:
-        flags = {"kept": self.kept, "optional": self.optional}
+        flags = {"kept": self.kept, "optional": self.optional, "lengths": self.lengths}
         try:
             return array_spec(name, self.kind, self.axes, **flags)
         except ValueError as error:
@@ -83,6 +84,16 @@ class _Kind:
         return _Declared(self.name, item[1])
 
 
+class _Lengths(_Kind):
+    """Integers of any dtype in a call, int32 in the kernel.
+
+    What an int32 cannot hold becomes its nearest, which is out of the range of any lengths.
+    """
+
+    def __getitem__(self, item: tuple[object, str]) -> _Declared:
+        return replace(super().__getitem__(item), kind="Int32", lengths=True)
+
+
 class _Kept:
     def __getitem__(self, declared: _Declared) -> _Declared:
         return replace(declared, kept=True)
@@ -96,6 +107,7 @@ if TYPE_CHECKING:
     from typing import Annotated as Int
     from typing import Annotated as Int32
     from typing import Annotated as Int64
+    from typing import Annotated as Lengths
     from typing import Annotated as Uint8
 
     _T = TypeVar("_T")
@@ -107,6 +119,7 @@ else:
     )
     assert {"Float", "Float32", "Float64", "Int", "Int32", "Int64", "Uint8", "Bool"} == set(KINDS)
     Kept = _Kept()
+    Lengths = _Lengths("Lengths")
 
 
 def _explained(declare: Callable[P, R]) -> Callable[P, R]:

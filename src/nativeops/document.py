@@ -64,7 +64,8 @@ def _inputs(signature: Signature) -> list[tuple[str, str, str]]:
         chooser = first.setdefault(spec.kind, spec.name)
         same = chooser != spec.name and spec.kind in signature.variables
         dtypes = f"the dtype of {chooser}" if same else " or ".join(spec.dtypes)
-        rows.append((spec.name, str(spec), dtypes + ", optional" * spec.optional))
+        dtypes += ", from any integers" * spec.lengths + ", optional" * spec.optional
+        rows.append((spec.name, str(spec), dtypes))
     return rows
 
 

@@ -42,6 +42,13 @@ class ArgumentError(NativeOpsError, TypeError):
     """An argument is missing, unknown, not an array, or of another framework than the others."""
 
 
+class ReplaceableError(ArgumentError):
+    """An argument is none that a kernel takes, but stands for one that `lists.as_arrays` makes.
+
+    No caller ever sees it.
+    """
+
+
 class RangeError(NativeOpsError, ValueError):
     """A number or a choice lies outside what the op takes."""
 

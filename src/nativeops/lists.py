@@ -1,26 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integers that a caller wrote as a list, such as lengths: they become an array of the call."""
+"""Integers written as a list, and lengths of any integers: they become arrays of the call."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from nativeops.errors import ArgumentError, ShapeError, message
+from nativeops.arrays import LEAST, MOST, dtype_name, integers
+from nativeops.errors import ShapeError, message
 from nativeops.frameworks import DLPACK, framework_of, load
 from nativeops.frameworks.base import SYMBOLIC
-from nativeops.signature import ArraySpec, Signature
-
-LEAST, MOST = -(2**31), 2**31 - 1  # what an int32 holds
-
-
-class ListError(ArgumentError):
-    """A list is among the arguments that `as_arrays` can replace. No caller ever sees it."""
+from nativeops.signature import ArraySpec, Signature, is_integer
 
 
 def is_list_of_integers(spec: ArraySpec, value: Any) -> bool:
     """Whether a list or tuple stands for an array of this input: nested evenly, 32-bit integers."""
     return _may_be_list(spec, value) and _shape(value) is not None
+
+
+def are_lengths(spec: ArraySpec, value: Any, framework: str) -> bool:
+    """Whether an array has integers, but not as a kernel takes lengths: int32, of a framework."""
+    own = framework_of(type(value))
+    if not spec.lengths or own not in ("numpy", framework):
+        return False
+    dtype = dtype_name(value)
+    return is_integer(dtype) and (own != framework or dtype not in spec.dtypes)
 
 
 def _may_be_list(spec: ArraySpec, value: Any) -> bool:
@@ -76,8 +80,9 @@ def as_arrays(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with an array in place of each such list, of the framework of the others.
 
-    Its dtype is that which the declaration asks for; where that is one of several, it is that of
-    the arrays that must have the same, else int32. ``make`` is the framework's own `integers`.
+    In place of lengths of another dtype, too. The dtype of a list is that which the declaration
+    asks for; where that is one of several, it is that of the arrays that must have the same, else
+    int32. ``make`` is the framework's own `integers`.
     """
     specs = signature.inputs
     positional, named = [*args], dict(kwargs)
@@ -98,6 +103,9 @@ def as_arrays(
             if spec.optional and not len(value):
                 check_empty(signature.op, spec, [p for p in inputs if p[0] is not spec])
             return make(value, dtypes.get(spec.kind, spec.dtypes[0]), model)
+        if are_lengths(spec, value, name):
+            like = value if model is None else model
+            return integers(signature.op, spec.name, value, like)
         return value
 
     for place, (spec, value) in enumerate(zip(specs, args, strict=False)):

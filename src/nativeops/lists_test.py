@@ -64,6 +64,58 @@ def test_lists_alone_are_numpy() -> None:
     assert edit_distance([[]], [[1, 3]]).tolist() == [2]
 
 
+LENGTH_DTYPES = ("int64", "int16", "uint8")
+
+
+@pytest.mark.parametrize("name", PRESENT)
+@pytest.mark.parametrize("dtype", LENGTH_DTYPES)
+def test_lengths_may_have_any_integers(name: str, dtype: str) -> None:
+    scores, targets = place(name, SCORES), place(name, np.array(TARGETS, np.int32))
+    frames, lengths = np.array(FRAMES, dtype), np.array(LENGTHS, dtype)
+    check(forced_align(scores, targets, frames, lengths), name)  # NumPy's, beside any framework
+    if not (name == "jax" and dtype == "int64"):  # which JAX has only where it is asked to
+        check(forced_align(scores, targets, place(name, frames), place(name, lengths)), name)
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_lengths_beyond_an_int32_stay_out_of_range(name: str) -> None:
+    x, targets = place(name, SCORES), place(name, np.array(TARGETS, np.int32))
+    with pytest.raises(
+        RangeError, match=r"`target_lengths\[1\]` is 2147483647, but must be from 0"
+    ):
+        forced_align(x, targets, target_lengths=np.array([2, 2**32 + 1]))
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_lengths_are_integers(name: str) -> None:
+    x, targets = place(name, SCORES), place(name, np.array(TARGETS, np.int32))
+    with pytest.raises(DtypeError, match="`target_lengths` must be int32, but is float32"):
+        forced_align(x, targets, target_lengths=place(name, np.ones(2, np.float32)))
+    with pytest.raises(DtypeError, match="`a_len` must be int32, but is bool"):
+        edit_distance(targets, targets, a_len=place(name, np.ones(2, bool)))
+
+
+def test_lengths_of_any_integers_where_torch_compiles() -> None:
+    torch = pytest.importorskip("torch")
+    program = torch.compile(forced_align, fullgraph=True, backend="aot_eager")
+    lengths = [torch.tensor(value) for value in (TARGETS, FRAMES, LENGTHS)]
+    found = program(torch.from_numpy(SCORES), *lengths)
+    values = [arrays_of("torch", "cpu").values(one) for one in found]
+    assert all(np.array_equal(own, theirs) for own, theirs in zip(values, EXPECTED, strict=True))
+
+
+def test_lengths_of_any_integers_where_jax_compiles() -> None:
+    jax = pytest.importorskip("jax")
+    program = jax.jit(lambda scores, lengths: forced_align(scores, TARGETS, FRAMES, lengths))
+    check(program(SCORES, np.array(LENGTHS, np.uint8)), "jax")
+
+
+def test_lengths_of_any_integers_where_tensorflow_compiles() -> None:
+    tf = pytest.importorskip("tensorflow")
+    program = tf.function(lambda scores, lengths: forced_align(scores, TARGETS, FRAMES, lengths))
+    check(program(tf.constant(SCORES), tf.constant(LENGTHS, tf.int64)), "tensorflow")
+
+
 BAD = {
     "uneven": ([[1, 2], [3]], ArgumentError, "`targets` must be an array, but is list"),
     "no integers": ([[1.5, 2], [3, 1]], ArgumentError, "`targets` must be an array, but is list"),

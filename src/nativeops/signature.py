@@ -9,7 +9,7 @@ from functools import cached_property
 from numbers import Real
 from typing import Any, NamedTuple
 
-from nativeops.errors import DtypeError, Given, RangeError, ShapeError, message
+from nativeops.errors import DtypeError, Given, RangeError, ReplaceableError, ShapeError, message
 from nativeops.sizes import Size, parse
 
 # Per kind of array the dtypes it may have. `Float` and `Int` are variables: all arrays of that
@@ -39,6 +39,7 @@ class ArraySpec:
     kept: bool = False  # an output only for the gradient: hidden, made only when needed
     optional: bool = False  # an output that a caller may leave out, an input that may be None
     reuse: str = ""  # the input whose memory an output may take over
+    lengths: bool = False  # an input of int32 that may be given as any integers
 
     def __str__(self) -> str:
         return f"{self.kind}[{' '.join(self.axis_words)}]"
@@ -77,6 +78,11 @@ class ArraySpec:
     def given(self, dtype: str, shape: Sequence[Any]) -> Given:
         """An array that was given for this input."""
         return Given(self.name, dtype, tuple(shape), self.declared, self.is_absent(shape))
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether a dtype of this name, of any framework, has integers."""
+    return dtype.startswith(("int", "uint"))
 
 
 def array_spec(name: str, kind: str, axes: str, **flags: Any) -> ArraySpec:
@@ -287,6 +293,8 @@ class Signature:
                 continue
             text = hint = ""
             dtype, name = chosen.setdefault(spec.kind, (array.dtype, spec.name))
+            if spec.lengths and array.dtype != "int32" and is_integer(array.dtype):
+                raise ReplaceableError(message(self.op, f"`{spec.name}` is {array.dtype}."))
             if array.dtype not in spec.dtypes:
                 text = f"`{spec.name}` must be {_either(spec.dtypes)}, but is {array.dtype}."
                 hint = f"convert `{spec.name}` to {spec.dtypes[0]} first."

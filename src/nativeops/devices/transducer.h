@@ -18,7 +18,7 @@ template <class T, class I>
 struct Joint {
   In<T, 4> logits;   // b t u+1 v
   In<I, 2> targets;  // b u
-  In<I, 1> logit_lengths, target_lengths;
+  In<int32_t, 1> logit_lengths, target_lengths;
   int64_t own_blank;
   bool each_frame;  // a label needs a frame, as the blank does
 

@@ -58,7 +58,7 @@ class Torch:
     def run(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """See `frameworks.base.Framework`."""
         if is_dynamo_compiling():
-            if any(type(value) in (list, tuple) for value in (*args, *kwargs.values())):
+            if any(spec.dtypes[0] in ("int32", "int64") for spec in op.signature.inputs):
                 args, kwargs = as_arrays(op.signature, args, kwargs, integers)
             connect(op) if _TRACES_OBJECTS else connect_all()
             handle = op.handles["torch"]

@@ -30,7 +30,7 @@ the layer computes the same, but the way back gives their sum and zeros.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from nativeops.layers._arrays import join, namespace, stacked
+from nativeops.arrays import join, namespace, stacked
 
 Kind = Literal["rnn", "gru", "lstm"]
 

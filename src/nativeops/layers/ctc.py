@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from nativeops.arrays import MOST, cast, integers, known, like, mean, namespace, total
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
-from nativeops.layers._arrays import cast, integers, known, like, mean, namespace, total
-from nativeops.lists import MOST, check_empty, is_list_of_integers
+from nativeops.lists import check_empty, is_list_of_integers
 from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
 

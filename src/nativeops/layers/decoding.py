@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from nativeops.arrays import like, namespace
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, message
 from nativeops.frameworks import framework_of
-from nativeops.layers._arrays import like, namespace
 from nativeops.ops._prefixes import Options, Scorer, search_batch
 from nativeops.ops.ctc_beam_search import CtcPrefixes, ctc_prefixes
 

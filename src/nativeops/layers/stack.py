@@ -7,8 +7,8 @@ from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 
+from nativeops.arrays import join, stacked, swap_first
 from nativeops.declare import Array
-from nativeops.layers._arrays import join, stacked, swap_first
 from nativeops.layers._checks import check, check_dropout, checked, own_weights
 from nativeops.ops._steps import Precision
 from nativeops.ops.dropout import dropout as drop

@@ -261,8 +261,8 @@ def mistakes(op: Any, gates: int, array: Callable[..., Any]) -> dict[str, Callab
             lambda: op(x, [good], lengths=integers[0]),
         f"`lengths[0]` is -1, but must be from 0 to {T}, the steps of `x`.":
             lambda: op(x, [good], lengths=integers[1]),
-        "`lengths` must be int32, but is int64.":
-            lambda: op(x, [good], lengths=array(B, dtype="int64")),
+        "`lengths` must be int32, but is float32.":
+            lambda: op(x, [good], lengths=array(B, dtype="float32")),
         f"axis `b` is {B} in `x` but {B + 1} in `lengths`.":
             lambda: op(x, [good], lengths=array(B + 1, dtype="int32")),
         "`x` is float64 but `w_ih` is float32.":

@@ -4,9 +4,9 @@
 from collections.abc import Sequence
 from typing import Literal, cast
 
+from nativeops.arrays import mean, total
 from nativeops.declare import Array
 from nativeops.errors import RangeError, message
-from nativeops.layers._arrays import mean, total
 from nativeops.ops.rnnt_loss import Topology, rnnt_costs
 
 Reduction = Literal["none", "mean", "sum"]

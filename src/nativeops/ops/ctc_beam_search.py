@@ -5,7 +5,7 @@ from typing import Annotated, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, AtMost, Float, Int32, op
+from nativeops.declare import Array, AtLeast, AtMost, Float, Int32, Lengths, op
 from nativeops.ops import _prefixes
 
 
@@ -21,7 +21,7 @@ class CtcPrefixes(NamedTuple, Generic[Array]):
 @op(kernel="ctc_beam_search.h")
 def ctc_prefixes(
     logits: Float[Array, "t b c"],
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     *,
     beam_width: Annotated[int, AtLeast(1), AtMost(2**31 - 1)] = 16,
     n_best: Annotated[int, AtLeast(1)] = 1,

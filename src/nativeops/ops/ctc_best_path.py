@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float, Int32, op
+from nativeops.declare import Array, AtLeast, Float, Int32, Lengths, op
 from nativeops.ops import _ctc
 
 
@@ -20,7 +20,7 @@ class CtcBestPath(NamedTuple, Generic[Array]):
 @op(kernel="ctc_best_path.h", independent="b")
 def ctc_best_path(
     logits: Float[Array, "t b c"],
-    input_lengths: Int32[Array, "b"] | None = None,
+    input_lengths: Lengths[Array, "b"] | None = None,
     *,
     blank: Annotated[int, AtLeast(0)] = 0,
     label_loop: bool = True,

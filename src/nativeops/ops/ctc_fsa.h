@@ -76,7 +76,7 @@ HOST_DEVICE inline void write_arc(Out<int32_t, 2> edges, Out<float, 1> weights, 
 }
 
 template <class I>
-void ctc_fsa(Device& dev, In<I, 2> targets, In<I, 1> target_lengths, Out<int32_t, 2> edges,
+void ctc_fsa(Device& dev, In<I, 2> targets, In<int32_t, 1> target_lengths, Out<int32_t, 2> edges,
              Out<float, 1> weights, Out<int32_t, 2> start_end_states, int64_t blank,
              bool label_loop) {
   const int64_t batch = targets.size(0), width = targets.size(1), own = 5 * width + 5;
@@ -103,8 +103,8 @@ void ctc_fsa(Device& dev, In<I, 2> targets, In<I, 1> target_lengths, Out<int32_t
 }
 
 template <class I>
-void ctc_fsa_packed(Device& dev, In<I, 1> targets, In<I, 1> target_lengths, Out<int32_t, 2> edges,
-                    Out<float, 1> weights, Out<int32_t, 2> start_end_states,
+void ctc_fsa_packed(Device& dev, In<I, 1> targets, In<int32_t, 1> target_lengths,
+                    Out<int32_t, 2> edges, Out<float, 1> weights, Out<int32_t, 2> start_end_states,
                     Out<int32_t, 1> edge_offsets, int64_t blank, bool label_loop) {
   const int64_t batch = target_lengths.size(0), all = targets.size(0);
 #if !defined(__CUDACC__)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, AtMost, Float32, Int, Int32, op
+from nativeops.declare import Array, AtLeast, AtMost, Float32, Int, Int32, Lengths, op
 
 
 class CtcFsa(NamedTuple, Generic[Array]):
@@ -19,7 +19,7 @@ class CtcFsa(NamedTuple, Generic[Array]):
 @op(kernel="ctc_fsa.h")
 def ctc_fsa(
     targets: Int[Array, "b s"],
-    target_lengths: Int[Array, "b"] | None = None,
+    target_lengths: Lengths[Array, "b"] | None = None,
     *,
     blank: Annotated[int, AtLeast(0), AtMost(2**31 - 1)] = 0,
     label_loop: bool = True,
@@ -107,7 +107,7 @@ class CtcFsaPacked(NamedTuple, Generic[Array]):
 @op(kernel="ctc_fsa.h")
 def ctc_fsa_packed(
     targets: Int[Array, "n"],
-    target_lengths: Int[Array, "b"],
+    target_lengths: Lengths[Array, "b"],
     *,
     blank: Annotated[int, AtLeast(0), AtMost(2**31 - 1)] = 0,
     label_loop: bool = True,

@@ -3,7 +3,7 @@
 
 from typing import Annotated, Any, Generic, NamedTuple
 
-from nativeops.declare import Array, AtLeast, Float, Float32, Int, Int32, Kept, op
+from nativeops.declare import Array, AtLeast, Float, Float32, Int, Kept, Lengths, op
 from nativeops.ops import _ctc
 
 
@@ -19,8 +19,8 @@ class CtcLosses(NamedTuple, Generic[Array]):
 def ctc_losses(
     logits: Float[Array, "t b c"],
     targets: Int[Array, "b s"],
-    input_lengths: Int32[Array, "b"] | None = None,
-    target_lengths: Int32[Array, "b"] | None = None,
+    input_lengths: Lengths[Array, "b"] | None = None,
+    target_lengths: Lengths[Array, "b"] | None = None,
     *,
     blank: Annotated[int, AtLeast(0)] = 0,
     normalized: bool = False,
@@ -76,8 +76,8 @@ def ctc_losses_grad(
     log_sums: Float32[Array, "t b 3"],
     slopes: Float[Array, "t b s+1"],
     d_loss: Float[Array, "b"],
-    input_lengths: Int32[Array, "b"] | None = None,
-    target_lengths: Int32[Array, "b"] | None = None,
+    input_lengths: Lengths[Array, "b"] | None = None,
+    target_lengths: Lengths[Array, "b"] | None = None,
     *,
     blank: Annotated[int, AtLeast(0)] = 0,
     normalized: bool,

@@ -5,7 +5,7 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Int, Int32, Uint8, op
+from nativeops.declare import Array, Int, Int32, Lengths, Uint8, op
 from nativeops.ops import _edits
 
 MATCH, SUBSTITUTION, INSERTION, DELETION, NO_STEP = 0, 1, 2, 3, 255
@@ -23,8 +23,8 @@ class EditAlignment(NamedTuple, Generic[Array]):
 def edit_alignment(
     a: Int[Array, "batch ta"],
     b: Int[Array, "batch tb"],
-    a_len: Int32[Array, "batch"] | None = None,
-    b_len: Int32[Array, "batch"] | None = None,
+    a_len: Lengths[Array, "batch"] | None = None,
+    b_len: Lengths[Array, "batch"] | None = None,
 ) -> EditAlignment[Array]:
     """Alignments with the fewest edits from ``a`` to the reference ``b``.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, AtMost, Float32, Int, Int32, op
+from nativeops.declare import Array, AtLeast, AtMost, Float32, Int, Int32, Lengths, op
 from nativeops.ops import _edits
 
 # Capped distances are one more than this at most.
@@ -16,8 +16,8 @@ Limit = Annotated[int, AtLeast(-1), AtMost(2**31 - 2)]
 def edit_distance(
     a: Int[Array, "batch ta"],
     b: Int[Array, "batch tb"],
-    a_len: Int32[Array, "batch"] | None = None,
-    b_len: Int32[Array, "batch"] | None = None,
+    a_len: Lengths[Array, "batch"] | None = None,
+    b_len: Lengths[Array, "batch"] | None = None,
     *,
     max_distance: Limit = -1,
 ) -> Int32[Array, "batch"]:
@@ -55,8 +55,8 @@ def edit_distance(
 def normalized_edit_distance(
     a: Int[Array, "batch ta"],
     b: Int[Array, "batch tb"],
-    a_len: Int32[Array, "batch"] | None = None,
-    b_len: Int32[Array, "batch"] | None = None,
+    a_len: Lengths[Array, "batch"] | None = None,
+    b_len: Lengths[Array, "batch"] | None = None,
     *,
     max_distance: Limit = -1,
 ) -> Float32[Array, "batch"]:
@@ -93,8 +93,8 @@ edit_distance.instead(normalize=normalized_edit_distance)
 def pairwise_edit_distance(
     a: Int[Array, "n ta"],
     b: Int[Array, "m tb"],
-    a_len: Int32[Array, "n"] | None = None,
-    b_len: Int32[Array, "m"] | None = None,
+    a_len: Lengths[Array, "n"] | None = None,
+    b_len: Lengths[Array, "m"] | None = None,
     *,
     max_distance: Limit = -1,
 ) -> Int32[Array, "n m"]:

@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int32, op
+from nativeops.declare import Array, Float, Int32, Lengths, op
 from nativeops.ops import _paths
 
 
@@ -22,7 +22,7 @@ def fast_baum_welch(
     edges: Int32[Array, "4 e"],
     weights: Float[Array, "e"],
     start_end_states: Int32[Array, "2 b"],
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     end_states: Int32[Array, "2 m"] | None = None,
     end_weights: Float[Array, "m"] | None = None,
 ) -> FastBaumWelch[Array]:
@@ -84,7 +84,7 @@ class FastBaumWelchPacked(NamedTuple, Generic[Array]):
 def fast_baum_welch_packed(
     am_scores: Float[Array, "n c"],
     seq_starts: Int32[Array, "b"],
-    lengths: Int32[Array, "b"],
+    lengths: Lengths[Array, "b"],
     edges: Int32[Array, "4 e"],
     weights: Float[Array, "e"],
     start_end_states: Int32[Array, "2 b"],

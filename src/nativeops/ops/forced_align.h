@@ -11,7 +11,7 @@ template <class T, class I>
 struct Alignment {
   In<T, 3> log_probs;  // t b c
   In<I, 2> targets;    // b s
-  In<I, 1> input_lengths, target_lengths;
+  In<int32_t, 1> input_lengths, target_lengths;
   Out<I, 2> labels;        // t b
   Out<T, 2> scores;        // t b
   Out<I, 2> starts, ends;  // b s
@@ -181,20 +181,20 @@ struct Lattice {
 };
 
 template <class T, class I>
-void forced_align(Device& dev, In<T, 3> log_probs, In<I, 2> targets, In<I, 1> input_lengths,
-                  In<I, 1> target_lengths, Out<I, 2> labels, Out<T, 2> scores, Out<I, 2> starts,
-                  Out<I, 2> ends, Out<T, 2> confidence, int64_t blank, bool label_loop) {
-  using A = Accum<T>;
+void forced_align(Device& dev, In<T, 3> log_probs, In<I, 2> targets, In<int32_t, 1> input_lengths,
+                  In<int32_t, 1> target_lengths, Out<I, 2> labels, Out<T, 2> scores,
+                  Out<I, 2> starts, Out<I, 2> ends, Out<T, 2> confidence, int64_t blank,
+                  bool label_loop) {
   const Alignment<T, I> a{log_probs, targets, input_lengths, target_lengths, labels,    scores,
                           starts,    ends,    confidence,    blank,          label_loop};
   check_alignment(a);
   const int64_t states = a.width() + 1, steps = a.steps();
   auto memory = dev.template workspace<uint8_t>(a.batch() * steps * states);
   const View<uint8_t, 3> moves = dense(memory.data(), a.batch(), steps, states);
-  for_each_item<A>(dev, a.batch(), 4 * (states + 1),
-                   [=] KERNEL(Team team, int64_t b, View<A, 1> scratch) {
-                     Lattice<T, I>{a, dense(scratch.data, 2, 2, states + 1), at(moves, b)}(team, b);
-                   });
+  const auto align = [=] KERNEL(Team team, int64_t b, View<Accum<T>, 1> scratch) {
+    Lattice<T, I>{a, dense(scratch.data, 2, 2, states + 1), at(moves, b)}(team, b);
+  };
+  for_each_item<Accum<T>>(dev, a.batch(), 4 * (states + 1), align);
 }
 
 }  // namespace nativeops

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float, Int, op
+from nativeops.declare import Array, AtLeast, Float, Int, Lengths, op
 
 
 class ForcedAlign(NamedTuple, Generic[Array]):
@@ -22,8 +22,8 @@ class ForcedAlign(NamedTuple, Generic[Array]):
 def forced_align(
     log_probs: Float[Array, "t b c"],
     targets: Int[Array, "b s"],
-    input_lengths: Int[Array, "b"] | None = None,
-    target_lengths: Int[Array, "b"] | None = None,
+    input_lengths: Lengths[Array, "b"] | None = None,
+    target_lengths: Lengths[Array, "b"] | None = None,
     *,
     blank: Annotated[int, AtLeast(0)] = 0,
     label_loop: bool = True,

@@ -149,9 +149,10 @@ class LatticeVectors {
 };
 
 template <class T, class I>
-void forced_align(Device& dev, In<T, 3> log_probs, In<I, 2> targets, In<I, 1> input_lengths,
-                  In<I, 1> target_lengths, Out<I, 2> labels, Out<T, 2> scores, Out<I, 2> starts,
-                  Out<I, 2> ends, Out<T, 2> confidence, int64_t blank, bool label_loop) {
+void forced_align(Device& dev, In<T, 3> log_probs, In<I, 2> targets, In<int32_t, 1> input_lengths,
+                  In<int32_t, 1> target_lengths, Out<I, 2> labels, Out<T, 2> scores,
+                  Out<I, 2> starts, Out<I, 2> ends, Out<T, 2> confidence, int64_t blank,
+                  bool label_loop) {
   const Alignment<T, I> a{log_probs, targets, input_lengths, target_lengths, labels,    scores,
                           starts,    ends,    confidence,    blank,          label_loop};
   check_alignment(a);

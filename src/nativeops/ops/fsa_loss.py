@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int32, op
+from nativeops.declare import Array, Float, Int32, Lengths, op
 from nativeops.ops import _paths
 
 
@@ -15,7 +15,7 @@ def fsa_loss(
     edges: Int32[Array, "4 e"],
     weights: Float[Array, "e"],
     start_end_states: Int32[Array, "2 b"],
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     end_states: Int32[Array, "2 m"] | None = None,
     end_weights: Float[Array, "m"] | None = None,
     *,
@@ -86,7 +86,7 @@ def fsa_loss_grad(
     weights: Float[Array, "e"],
     start_end_states: Int32[Array, "2 b"],
     d_out: Float[Array, "b"],
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     end_states: Int32[Array, "2 m"] | None = None,
     end_weights: Float[Array, "m"] | None = None,
     *,

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int32, Kept
+from nativeops.declare import Array, Float, Kept, Lengths
 from nativeops.ops import _steps
 
 
@@ -26,7 +26,7 @@ def gru_layer(
     b_ih: Float[Array, "3*h"] | None = None,
     b_hh: Float[Array, "3*h"] | None = None,
     h_0: Float[Array, "b h"] | None = None,
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     *,
     linear_before_reset: bool = True,
     reverse: bool = False,
@@ -120,7 +120,7 @@ def gru_layer_grad(
     b_ih: Float[Array, "3*h"] | None = None,
     b_hh: Float[Array, "3*h"] | None = None,
     h_0: Float[Array, "b h"] | None = None,
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     *,
     linear_before_reset: bool = True,
     reverse: bool = False,

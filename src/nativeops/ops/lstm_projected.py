@@ -3,7 +3,7 @@
 
 from typing import Generic, NamedTuple
 
-from nativeops.declare import Array, Float, Int32, Kept
+from nativeops.declare import Array, Float, Kept, Lengths
 from nativeops.ops import _lstm, _steps
 
 
@@ -27,7 +27,7 @@ def lstm_projected_layer(
     b_hh: Float[Array, "4*h"] | None = None,
     h_0: Float[Array, "b p"] | None = None,
     c_0: Float[Array, "b h"] | None = None,
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     peepholes: Float[Array, "3*h"] | None = None,
     *,
     reverse: bool = False,
@@ -108,7 +108,7 @@ def lstm_projected_layer_grad(
     b_hh: Float[Array, "4*h"] | None = None,
     h_0: Float[Array, "b p"] | None = None,
     c_0: Float[Array, "b h"] | None = None,
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     peepholes: Float[Array, "3*h"] | None = None,
     *,
     reverse: bool = False,

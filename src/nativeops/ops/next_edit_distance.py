@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Int, Int32, op
+from nativeops.declare import Array, AtLeast, Int, Int32, Lengths, op
 from nativeops.ops import _edits
 
 
@@ -17,7 +17,7 @@ def next_edit_distance_row(
     a_n: Int32[Array, "batch"],
     a_ended: Int32[Array, "batch"],
     b: Int[Array, "batch tb"],
-    b_len: Int32[Array, "batch"] | None = None,
+    b_len: Lengths[Array, "batch"] | None = None,
 ) -> Int32[Array, "batch tb+1"]:
     """The next row of an edit distance table: the first sequence grows by a label.
 
@@ -59,7 +59,7 @@ def next_edit_distance_reduce(
     a_n: Int32[Array, "*batch"],
     a_ended: Int32[Array, "*batch"],
     b: Int[Array, "*batch tb"],
-    b_len: Int32[Array, "*batch"],
+    b_len: Lengths[Array, "*batch"],
     *,
     optimal_completion: bool = False,
     a_blank_idx: Annotated[int, AtLeast(-1)] = -1,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Bool, Int, Int32, op
+from nativeops.declare import Array, AtLeast, Bool, Int, Int32, Lengths, op
 from nativeops.ops import _edits
 
 
@@ -13,8 +13,8 @@ from nativeops.ops import _edits
 def optimal_completion_edit_distance(
     a: Int[Array, "batch ta"],
     b: Int[Array, "batch tb"],
-    a_len: Int32[Array, "batch"] | None = None,
-    b_len: Int32[Array, "batch"] | None = None,
+    a_len: Lengths[Array, "batch"] | None = None,
+    b_len: Lengths[Array, "batch"] | None = None,
 ) -> Int32[Array, "batch"]:
     """Edit distance to ``b`` of the best continuation of the prefix ``a``.
 
@@ -45,8 +45,8 @@ def optimal_completion_edit_distance_per_successor(
     a: Int[Array, "batch ta"],
     b: Int[Array, "batch tb"],
     successors: Int[Array, "n"],
-    a_len: Int32[Array, "batch"] | None = None,
-    b_len: Int32[Array, "batch"] | None = None,
+    a_len: Lengths[Array, "batch"] | None = None,
+    b_len: Lengths[Array, "batch"] | None = None,
 ) -> Int32[Array, "batch n"]:
     """Optimal completion distance of the prefix ``a`` with each successor.
 
@@ -81,8 +81,8 @@ def optimal_completion_edit_distance_per_successor(
 def ocd_targets(
     a: Int[Array, "batch ta"],
     b: Int[Array, "batch tb"],
-    a_len: Int32[Array, "batch"] | None = None,
-    b_len: Int32[Array, "batch"] | None = None,
+    a_len: Lengths[Array, "batch"] | None = None,
+    b_len: Lengths[Array, "batch"] | None = None,
     *,
     n_labels: Annotated[int, AtLeast(2)],
     end: Annotated[int, AtLeast(-1)] = -1,

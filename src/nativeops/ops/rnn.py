@@ -5,7 +5,7 @@ from typing import Generic, Literal, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int32
+from nativeops.declare import Array, Float, Lengths
 from nativeops.ops import _steps
 
 Activation = Literal["tanh", "relu"]
@@ -26,7 +26,7 @@ def rnn_layer(
     b_ih: Float[Array, "h"] | None = None,
     b_hh: Float[Array, "h"] | None = None,
     h_0: Float[Array, "b h"] | None = None,
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     *,
     activation: Activation = "tanh",
     reverse: bool = False,
@@ -89,7 +89,7 @@ def rnn_layer_grad(
     d_output: Float[Array, "t b h"],
     d_h_n: Float[Array, "b h"],
     h_0: Float[Array, "b h"] | None = None,
-    lengths: Int32[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     *,
     activation: Activation = "tanh",
     reverse: bool = False,

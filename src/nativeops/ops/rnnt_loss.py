@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float, Float32, Int, Kept, op
+from nativeops.declare import Array, AtLeast, Float, Float32, Int, Kept, Lengths, op
 
 Topology = Literal["rnnt", "monotonic", "rna"]
 PLANES = 4  # of `lattice`: shift, sum, blank, label
@@ -22,8 +22,8 @@ class RnntCosts(NamedTuple, Generic[Array]):
 def rnnt_costs(
     logits: Float[Array, "*b t u+1 v"],
     targets: Int[Array, "*b u"],
-    logit_lengths: Int[Array, "*b"],
-    target_lengths: Int[Array, "*b"],
+    logit_lengths: Lengths[Array, "*b"],
+    target_lengths: Lengths[Array, "*b"],
     *,
     blank: Annotated[int, AtLeast(-1)] = -1,
     clamp: Annotated[float, AtLeast(-1)] = -1.0,
@@ -143,8 +143,8 @@ def _betas(cell: Any, each_frame: bool) -> Any:
 def rnnt_costs_grad(
     logits: Float[Array, "*b t u+1 v"],
     targets: Int[Array, "*b u"],
-    logit_lengths: Int[Array, "*b"],
-    target_lengths: Int[Array, "*b"],
+    logit_lengths: Lengths[Array, "*b"],
+    target_lengths: Lengths[Array, "*b"],
     d_costs: Float[Array, "*b"],
     lattice: Float32[Array, "*b 4 t u+1"] | None = None,
     *,

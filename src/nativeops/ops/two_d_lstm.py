@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, Float, Int32, Kept, op
+from nativeops.declare import Array, Float, Kept, Lengths, op
 
 
 def _inside(shape: tuple[int, ...], heights: Any, widths: Any) -> Any:
@@ -47,8 +47,8 @@ def two_d_lstm(
     v_v: Float[Array, "h 5*h"],
     v_h: Float[Array, "h 5*h"],
     bias: Float[Array, "5*h"],
-    heights: Int32[Array, "b"] | None = None,
-    widths: Int32[Array, "b"] | None = None,
+    heights: Lengths[Array, "b"] | None = None,
+    widths: Lengths[Array, "b"] | None = None,
     h_0: Float[Array, "s b h"] | None = None,
     c_0: Float[Array, "s b h"] | None = None,
 ) -> TwoDLstm[Array]:
@@ -136,8 +136,8 @@ def two_d_lstm_grad(
     d_output: Float[Array, "t s b h"],
     d_h_n: Float[Array, "s b h"],
     d_c_n: Float[Array, "s b h"],
-    heights: Int32[Array, "b"] | None = None,
-    widths: Int32[Array, "b"] | None = None,
+    heights: Lengths[Array, "b"] | None = None,
+    widths: Lengths[Array, "b"] | None = None,
     h_0: Float[Array, "s b h"] | None = None,
     c_0: Float[Array, "s b h"] | None = None,
 ) -> TwoDLstmGrad[Array]:

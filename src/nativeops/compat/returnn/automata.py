@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from nativeops import ops
+from nativeops.arrays import integers
 from nativeops.errors import RangeError, ShapeError, message
-from nativeops.layers._arrays import integers
 from nativeops.layers.ctc import ctc_loss as _ctc_loss
 
 __all__ = [

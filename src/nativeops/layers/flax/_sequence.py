@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from nativeops.arrays import integers
 from nativeops.errors import ArgumentError, ShapeError, message
-from nativeops.layers._arrays import integers
 from nativeops.layers.convert import Kind, Weights
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer

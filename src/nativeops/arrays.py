@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few functions of a framework that layers need beside ops: joining, turning, adding up."""
+"""The few functions of a framework that are needed beside ops: joining, turning, adding up."""
 
 import sys
 from collections.abc import Sequence
@@ -9,9 +9,10 @@ import numpy as np
 
 from nativeops.errors import DtypeError, ShapeError, message
 from nativeops.frameworks import framework_of
-from nativeops.lists import LEAST, MOST
+from nativeops.signature import is_integer
 
 Array = TypeVar("Array")
+LEAST, MOST = -(2**31), 2**31 - 1  # what an int32 holds
 
 
 def namespace(array: Any) -> Any:
@@ -106,10 +107,15 @@ def _are_plain(values: Any) -> bool:
 
 def _checked(op: str, name: str, values: Any) -> Any:
     """The array, if it has integers, or nothing at all."""
-    kind = getattr(values.dtype, "name", str(values.dtype)).removeprefix("torch.")
-    if not kind.startswith(("int", "uint")) and 0 not in values.shape:
+    kind = dtype_name(values)
+    if not is_integer(kind) and 0 not in values.shape:
         raise DtypeError(message(op, f"`{name}` must have integers, but has {kind}."))
     return values
+
+
+def dtype_name(array: Any) -> str:
+    """The dtype of an array of any framework in NumPy's words."""
+    return getattr(array.dtype, "name", str(array.dtype)).removeprefix("torch.")
 
 
 def cast(array: Any, dtype: Any) -> Any:
