@@ -149,3 +149,19 @@ print(peak() - before)
 def test_alignment_of_a_long_pair_takes_no_table() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 10 << 20, "two bits for each entry of the table would be 100 MB"
+
+
+@pytest.mark.parametrize("framework", ["jax", "tensorflow", "torch"])
+def test_error_rate_says_that_it_counts_in_python(framework: str) -> None:
+    module = pytest.importorskip(framework)
+    if framework == "torch":
+        program = module.func.vmap(lambda a: error_rate(a, a).errors)
+        labels = module.ones((2, 3, 4), dtype=module.int32)
+    else:
+        program = (module.jit if framework == "jax" else module.function)(
+            lambda a: error_rate(a, a).errors
+        )
+        labels = np.ones((3, 4), np.int32)
+        labels = module.numpy.asarray(labels) if framework == "jax" else module.constant(labels)
+    with pytest.raises(NativeOpsError, match="error_rate: counts in Python"):
+        program(labels)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nativeops.errors import ArgumentError, message
 from nativeops.ops.edit_alignment import edit_alignment
 
 
@@ -82,14 +83,22 @@ def error_rate(a: Any, b: Any, a_len: Any = None, b_len: Any = None) -> ErrorRat
         a_len: The number of labels of each ``a``; all if left away.
         b_len: The number of labels of each ``b``; all if left away.
 
+    Its result is numbers of Python, so no framework can compile it: there, add up the ``counts`` of
+    `edit_alignment`.
+
     >>> said, meant = np.array([[1, 2, 3], [4, 4, 0]]), np.array([[1, 3, 0], [4, 5, 6]])
     >>> lengths = np.array([3, 2], "int32"), np.array([2, 3], "int32")
     >>> print(error_rate(said, meant, *lengths))
     60.00% [ 3 / 5, 1 ins, 1 del, 1 sub ]
     """
     counts: Any = edit_alignment.only(["counts"])(a, b, a_len, b_len).counts
-    on_cpu = counts.cpu() if hasattr(counts, "detach") else counts  # PyTorch's may be on CUDA
-    by_pair = np.asarray(on_cpu).astype(np.int64)
+    try:
+        on_cpu = counts.cpu() if hasattr(counts, "detach") else counts  # PyTorch's may be on CUDA
+        by_pair = np.asarray(on_cpu).astype(np.int64)
+    except (TypeError, NotImplementedError, RuntimeError):  # there are no numbers yet
+        text = "counts in Python, so it cannot be compiled or mapped."
+        hint = "use `edit_alignment.only(['counts'])(a, b).counts` there, and add them up."
+        raise ArgumentError(message("error_rate", text, hint=hint)) from None
     wrong = int((by_pair[:, 1:].sum(1) > 0).sum())
     right, substituted, inserted, deleted = by_pair.sum(0).tolist()
     return ErrorRate(right, substituted, inserted, deleted, len(by_pair), wrong)
