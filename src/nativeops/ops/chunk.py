@@ -203,7 +203,8 @@ def unchunk_grad(
 
     NaN: stays in its own frame.
     Gradient: for ``d_x``: `unchunk`.
-    Cost: O(size·b·n·d) time; a workspace of t·b integers.
+    Cost: O(size·b·n·d) time; a workspace of t·b integers, on the CPU of t·b·d numbers, too, for
+        frames of up to 128 bytes.
     Same as: `chunk` of ``d_x·factors``, but for frames that only some chunks mask out.
 
     >>> chunks, d_x = np.zeros((3, 2, 1)), np.ones((5, 1, 1))

@@ -14,12 +14,16 @@ from nativeops.bench.machine import package_version
 from nativeops.ops.chunk import chunk, unchunk
 
 # Acoustic features, half overlapping; hidden states; the same, far larger than the caches; chunks
-# for streaming, where each frame is in ten.
+# for streaming, where each frame is in ten. Then frames of few numbers: one each, half overlapping;
+# samples without overlap; every window of a few features.
 SIZES = [
     {"t": 1000, "b": 32, "d": 80, "size": 100, "step": 50},
     {"t": 608, "b": 16, "d": 256, "size": 64, "step": 32},
     {"t": 500, "b": 32, "d": 512, "size": 50, "step": 25},
     {"t": 2000, "b": 8, "d": 256, "size": 200, "step": 20},
+    {"t": 1000, "b": 32, "d": 1, "size": 100, "step": 50},
+    {"t": 100000, "b": 1, "d": 1, "size": 16, "step": 16},
+    {"t": 10007, "b": 3, "d": 7, "size": 33, "step": 1},
 ]
 
 

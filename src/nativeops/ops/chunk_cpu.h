@@ -10,6 +10,7 @@
 #include "nativeops/devices/cpu/rows.h"
 #include "nativeops/devices/cpu/stream.h"
 #include "nativeops/ops/chunk.h"
+#include "nativeops/ops/chunk_fold_cpu.h"
 
 namespace nativeops::tuned {
 
@@ -71,6 +72,7 @@ void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3
   check_lengths(lengths, x.size(0));
   const Cut cut(x.size(0), chunk_size, chunk_step);
   const FrameMask<I> valid{mask, lengths};
+  if (is_narrow(x) && held.stride(1) == 1) return chunk_narrow(dev, cut, x, valid, chunks, held);
   const int64_t width = x.size(2);
   fill_chunks(
       dev, cut, x.size(1), chunks,
@@ -94,6 +96,7 @@ void unchunk_grad(Device& dev, In<T, 3> chunks, In<T, 3> d_x, In<bool, 2> chunk_
                                       chunk_step);
   }
   const Cut cut(n_time, chunks.size(0), chunk_step);
+  if (is_narrow(d_x)) return unchunk_grad_narrow<T>(dev, cut, d_x, chunk_mask, d_chunks);
   auto memory = dev.workspace<int64_t>(n_time * n_batch);
   const View<int64_t, 2> count = dense(memory.data(), n_time, n_batch);
   count_chunks(dev, cut, chunk_mask, count);
@@ -158,6 +161,11 @@ void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask, In
   check_lengths(lengths, x.size(0));
   const Cut cut(x.size(0), chunk_size, chunk_step);
   const FrameMask<I> valid{mask, lengths};
+  if (is_narrow(d_x, kNarrowSum) && in_columns(d_chunks)) {
+    const Folded<T> out{d_x, {}, {}};
+    if (mask || lengths) return fold_narrow<false, T>(dev, cut, d_chunks, {}, out, valid);
+    return fold_narrow<false, T>(dev, cut, d_chunks, {}, out, EveryFrame());
+  }
   fold_chunks<false>(
       dev, cut, d_chunks, d_x, [=](int64_t t, int64_t b, int64_t, int64_t) { return valid(t, b); },
       [](int64_t, int64_t, int64_t) {});
@@ -173,6 +181,9 @@ void unchunk(Device& dev, In<T, 3> chunks, In<bool, 2> chunk_mask, Out<T, 3> x, 
                                  chunk_step);
   }
   const Cut cut(n_time, chunks.size(0), chunk_step);
+  if (is_narrow(x, kNarrowSum) && in_columns(chunks)) {
+    return fold_narrow<true, T>(dev, cut, chunks, chunk_mask, {x, mask, factors}, EveryFrame());
+  }
   fold_chunks<true>(
       dev, cut, chunks, x,
       [=](int64_t, int64_t, int64_t u, int64_t column) {

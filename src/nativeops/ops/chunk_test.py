@@ -22,6 +22,16 @@ EDGES = [
 ]
 
 
+# Frames of few numbers: rows that merge and such that do not, more frames than a block has.
+NARROW = [
+    *itertools.product((1, 12, 70), (1, 3, 9), (1, 2, 3, 5, 12), (1, 7, 33), (1, 3, 40)),
+    (2000, 2, 3, 40, 7),
+    (9000, 1, 1, 16, 16),
+    (700, 3, 1, 600, 1),
+    (300, 5, 32, 64, 9),
+]
+
+
 def random_mask(time: int, batch: int) -> Any:
     return RANDOM.random((time, batch)) < 0.7
 
@@ -72,6 +82,70 @@ def test_is_the_classic_op_at_all_edges(level: str, dtype: str) -> None:
             unit = 4 * float(np.finfo(dtype).eps)
             np.testing.assert_allclose(whole.x.astype("float64"), expected[0], unit, unit)
             np.testing.assert_allclose(whole.factors.astype("float64"), expected[2], unit)
+
+
+def laid_out(array: Any, kind: int) -> Any:
+    """The same numbers with other steps: of a wider array, axes swapped, every second one."""
+    t, b, *rest = array.shape
+    memory = [
+        lambda: np.empty_like(array),
+        lambda: np.empty((t, b + 2, *rest), array.dtype)[:, 1 : b + 1],
+        lambda: np.empty((b, t, *rest), array.dtype).swapaxes(0, 1),
+        lambda: np.empty((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)[..., ::2],
+    ][kind]()
+    memory[...] = array
+    return memory
+
+
+def all_of_narrow_frames(given: Any, masks: Any, sizes: Any, kinds: Any) -> list[Any]:
+    """What all four ops make of them, into results with steps, too."""
+    (x, parts), (mask, lengths, held), (time, batch, size, step) = given, masks, sizes
+    cut: Any = {"chunk_size": size, "chunk_step": step}
+    whole: Any = {"n_time": time, "n_batch": batch, "chunk_step": step}
+    made: list[Any] = []
+    for taken in ((None, None), (mask, None), (None, lengths), (mask, lengths)):
+        made += [*chunk(x, *taken, **cut), chunk_grad(x, parts, *taken, **cut)]
+    for taken in (None, held):
+        made += [*unchunk(parts, taken, **whole), unchunk_grad(parts, x, taken, **whole)]
+    into = [
+        laid_out(np.zeros_like(a), k) for a, k in zip(unchunk(parts, **whole), kinds, strict=True)
+    ]
+    unchunk(parts, held, **whole, out=tuple(into))
+    chunks = [laid_out(np.zeros_like(a), k) for a, k in zip((parts, held), kinds[:2], strict=True)]
+    chunk(x, mask, **cut, out=tuple(chunks))
+    return [*made, *into, *chunks]
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_narrow_frames_have_the_bits_of_the_portable_kernel(level: str, dtype: str) -> None:
+    random = np.random.default_rng(5)
+    for time, batch, d, size, step in NARROW:
+        n = batch * (max(time - size + step - 1, 0) // step + 1)
+        kinds = random.integers(0, 4, 5)
+        x, parts = random.standard_normal((time, batch, d)), random.standard_normal((size, n, d))
+        x[random.random(x.shape) < 0.1] = np.nan
+        given = [laid_out(a.astype(dtype), k) for a, k in zip((x, parts), kinds, strict=False)]
+        mask, held = (random.random(a.shape[:2]) < 0.7 for a in (x, parts))
+        lengths = random.integers(0, time + 1, batch)
+        masks = laid_out(mask, kinds[2]), lengths, laid_out(held, kinds[3])
+        sizes = time, batch, size, step
+        found = []
+        for each in (level, "portable"):
+            with selected(each):
+                found.append(all_of_narrow_frames(given, masks, sizes, kinds[2:]))
+        for ours, expected in zip(*found, strict=True):
+            np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_narrow_frames_of_zeros_keep_their_signs(level: str) -> None:
+    x = np.array([-0.0, 0.0, -0.0, 1.0]).reshape(4, 1, 1)
+    sizes = {"chunk_size": 1, "chunk_step": 1}
+    with selected(level):
+        assert np.array_equal(np.signbit(chunk(x, **sizes).chunks).ravel(), np.signbit(x).ravel())
+        nothing = chunk_grad(x, x.reshape(1, 4, 1), np.zeros((4, 1), bool), **sizes)
+    assert not np.signbit(nothing).any()
 
 
 @pytest.mark.parametrize(("size", "step"), [(4, 2), (5, 1), (3, 3), (30, 7)])
