@@ -41,6 +41,39 @@ def test_dense_array_is_scipys(level: str) -> None:
         np.testing.assert_allclose(found[:, i], initial[:, i] + one.toarray(), atol=1e-12)
 
 
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_entries_are_added_in_the_order_of_the_portable_kernel(
+    level: str, dtype: str, index: str
+) -> None:
+    """To the same bits, whatever the steps of the arrays and however many sequences there are."""
+    for t, b, d, n in ((1, 1, 1, 900), (7, 3, 9, 200), (50, 90, 2, 70), (3, 1, 400, 5)):
+        time, label, weight, mask = entries(t, b, d, n)
+        initial = np.asfortranarray(RANDOM.standard_normal((t, b, d)).astype(dtype))
+        given = initial, *(a.astype(index)[::-1] for a in (time, label)), weight.astype(dtype)
+        picked = RANDOM.integers(0, d, (t, b)).astype(index)
+        found = []
+        for each in (level, "portable"):
+            with selected(each):
+                made = [sparse_to_dense(*given), sparse_to_dense(*given, mask)]
+                made += [sparse_to_dense(initial.copy(), *given[1:], mask.T.copy().T)]
+                made += [subtensor_batched_index(a, picked) for a in (initial, initial.copy("C"))]
+                found.append([a.tobytes() for a in made])
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("level", levels())
+def test_entry_that_is_refused_leaves_the_initial_array_as_it_was(level: str) -> None:
+    initial, zero = np.ones((2, 2, 3), np.float32), np.zeros((2, 2), int)
+    with selected(level):
+        for wrong in (-1, 2, 2**40):
+            time = np.array([[0, 0], [0, wrong]])
+            with pytest.raises(NativeOpsError, match=rf"`time\[1, 1\]` is {wrong}, but"):
+                sparse_to_dense.into(initial)(initial, time, zero, np.ones((2, 2), np.float32))
+    assert (initial == 1).all()
+
+
 def test_torch_gradients_are_those_of_its_own_ops() -> None:
     torch = pytest.importorskip("torch")
     t, b, d, n = 5, 3, 4, 60
