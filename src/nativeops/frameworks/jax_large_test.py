@@ -69,7 +69,7 @@ def test_double_precision_stays_with_xla(ways):
 def test_several_results_and_absent_inputs(ways):
     steps, batch, units = 600, 8, 256  # 4.9 MB of outputs
     x, weights = random(steps, batch, 16), (random(4 * units, 16), random(4 * units, units))
-    for want in (None, ("output",)):
+    for want in (None, ("output", "h_n", "c_n")):
         for _ in range(2):
             found = lstm_layer(x, *weights, want=want)
         expected = by_xla(lstm_layer, x, *weights, want=want)
