@@ -39,7 +39,7 @@ def whitened(x: Float[Array, "*b n"], y: Float[Array, "*b n"]) -> Float[Array, "
     return (x - x.mean()) * y if x.size else x * y
 
 
-def signed_product(x: Float[Array, "n d"], *, back: bool = False) -> Float[Array, "n d"]:
+def negated(x: Float[Array, "n d"], *, back: bool = False) -> Float[Array, "n d"]:
     return x.cumsum(0) if back else -x
 
 
@@ -56,8 +56,8 @@ def largest(x: Float[Array, "*b n"]) -> Float[Array, "*b"]:
         (means, "d n", "n"),
         (neighbours, "m", ""),
         (neighbours, "n m", "n"),
-        (signed_product, "d", ""),
-        (signed_product, "n", "n"),
+        (negated, "d", ""),
+        (negated, "n", "n"),
         (largest, "", ""),
         (largest, "n", "n"),
     ],
