@@ -161,7 +161,7 @@ void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask, In
   check_lengths(lengths, x.size(0));
   const Cut cut(x.size(0), chunk_size, chunk_step);
   const FrameMask<I> valid{mask, lengths};
-  if (is_narrow(d_x, kNarrowSum) && in_columns(d_chunks)) {
+  if (is_narrow(d_x, narrow_sum<T>(cut, false)) && in_columns(d_chunks)) {
     const Folded<T> out{d_x, {}, {}};
     if (mask || lengths) return fold_narrow<false, T>(dev, cut, d_chunks, {}, out, valid);
     return fold_narrow<false, T>(dev, cut, d_chunks, {}, out, EveryFrame());
@@ -181,7 +181,7 @@ void unchunk(Device& dev, In<T, 3> chunks, In<bool, 2> chunk_mask, Out<T, 3> x, 
                                  chunk_step);
   }
   const Cut cut(n_time, chunks.size(0), chunk_step);
-  if (is_narrow(x, kNarrowSum) && in_columns(chunks)) {
+  if (is_narrow(x, narrow_sum<T>(cut, bool(chunk_mask))) && in_columns(chunks)) {
     return fold_narrow<true, T>(dev, cut, chunks, chunk_mask, {x, mask, factors}, EveryFrame());
   }
   fold_chunks<true>(
