@@ -14,6 +14,10 @@ from nativeops.bench.limits import DISTANCE, product_limit, vector_limit
 from nativeops.ops.pairwise_l1_bench import with_d_out
 
 SIZES = [{"n": 1000, "m": 1000, "d": 128}, {"n": 4096, "m": 4096, "d": 256}]
+ONE = [
+    {"n": 1, "m": 1000, "d": 128},
+    {"n": 1, "m": 100_000, "d": 128},
+]  # the neighbours of one vector
 
 # Operations for each pair of numbers, and what bounds them.
 LIMITS = {
@@ -68,7 +72,7 @@ def torch_product(x: Any, y: Any, p: float) -> Any:
     return torch.cdist(x, y, p=p, compute_mode="use_mm_for_euclid_dist")
 
 
-def forward(p: float) -> Bench:
+def forward(p: float, sizes: list[dict[str, int]] = SIZES, of: str = "") -> Bench:
     """The distances for one power."""
     operations, limit = LIMITS.get(p, (1, None))
     ours: Callable[..., Any] = partial(nativeops.pairwise_lp, p=p)
@@ -81,14 +85,14 @@ def forward(p: float) -> Bench:
     if p == 2:
         rivals.append(torch_rival(partial(torch_product, p=p), name="torch_product"))
     return Bench(
-        f"p={p:g}",
+        f"p={p:g}{of}",
         "from two sets of vectors to the matrix of distances",
-        sizes=SIZES,
-        memory_sizes=SIZES if p == 2 else (),
+        sizes=sizes,
+        memory_sizes=SIZES if p == 2 and not of else (),
         inputs=lambda random, **size: with_d_out(random, **size)[:2],
         expected=partial(distances, p=p),
         work=lambda n, m, d: operations * n * m * d,
-        limit=limit,
+        limit=None if of else limit,  # one vector: the others are read, and that is all
         rivals=rivals,
     )
 
@@ -109,4 +113,11 @@ def gradient(p: float) -> Bench:
     )
 
 
-BENCHES = [forward(2.0), forward(np.inf), forward(3.0), gradient(2.0), gradient(3.0)]
+BENCHES = [
+    forward(2.0),
+    forward(np.inf),
+    forward(3.0),
+    forward(2.0, ONE, " from one vector"),
+    gradient(2.0),
+    gradient(3.0),
+]
