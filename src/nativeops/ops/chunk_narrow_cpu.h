@@ -41,12 +41,13 @@ void for_runs(int64_t low, int64_t end, int64_t batch, bool merged, int64_t spli
 }
 
 // f(low, end) for all rows in parts, spread over the pool; a part is small enough to be gone over
-// twice, and has rows that lie side by side elsewhere.
+// twice, and, if all threads get one, has rows that lie side by side elsewhere.
 template <class F>
 void for_rows(Device& dev, int64_t rows, int64_t bytes, F f) {
-  constexpr int64_t kBytes = 128 << 10, kTogether = 8;
+  constexpr int64_t kBytes = 128 << 10;
   const int64_t each = std::max<int64_t>(1, bytes / std::max<int64_t>(1, rows));
-  const int64_t some = std::max(kTogether, kBytes / each / kTogether * kTogether);
+  const int64_t together = std::clamp<int64_t>(rows / dev.num_threads(), 1, 8);
+  const int64_t some = std::max(together, kBytes / each / together * together);
   dev.parallel((rows + some - 1) / some,
                [&](int64_t task) { f(task * some, std::min(rows, (task + 1) * some)); });
 }
