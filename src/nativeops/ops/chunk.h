@@ -39,29 +39,27 @@ struct Cut {
 };
 
 // Which frames take part: as `chunk` is told.
-template <class I>
 struct FrameMask {
   In<bool, 2> mask;
-  In<I, 1> lengths;
+  In<int32_t, 1> lengths;
 
   HOST_DEVICE bool operator()(int64_t t, int64_t b) const {
     return (!mask || mask(t, b)) && (!lengths || t < lengths(b));
   }
 };
-template <class I>
-void check_lengths(In<I, 1> lengths, int64_t time) {
+inline void check_lengths(In<int32_t, 1> lengths, int64_t time) {
   check_range("lengths", lengths, 0, time, "the frames of `x`");
 }
 
 // held[u, b·n + k] = whether there is a frame step·k + u that takes part
 //
 // chunks[u, b·n + k] = x[step·k + u, b] where held, else 0
-template <class T, class I>
-void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3> chunks,
+template <class T>
+void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<int32_t, 1> lengths, Out<T, 3> chunks,
            Out<bool, 2> held, int64_t chunk_size, int64_t chunk_step) {
   check_lengths(lengths, x.size(0));
   const Cut cut(x.size(0), chunk_size, chunk_step);
-  const FrameMask<I> valid{mask, lengths};
+  const FrameMask valid{mask, lengths};
   const View<bool, 3> here = cut.by_sequence(held);
   fill(dev, here, [=] KERNEL(int64_t u, int64_t b, int64_t k) {
     const int64_t t = cut.step * k + u;
@@ -73,13 +71,13 @@ void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3
 }
 
 // d_x[t, b] = Σ_k d_chunks[t - step·k, b·n + k] where the frame takes part, else 0
-template <class T, class I>
-void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask, In<I, 1> lengths,
-                Out<T, 3> d_x, int64_t chunk_size, int64_t chunk_step) {
+template <class T>
+void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask,
+                In<int32_t, 1> lengths, Out<T, 3> d_x, int64_t chunk_size, int64_t chunk_step) {
   using A = Accum<T>;
   check_lengths(lengths, x.size(0));
   const Cut cut(x.size(0), chunk_size, chunk_step);
-  const FrameMask<I> valid{mask, lengths};
+  const FrameMask valid{mask, lengths};
   for_each(dev, d_x, [=] KERNEL(int64_t t, int64_t b, int64_t j) {
     A sum = 0;
     const int64_t end = valid(t, b) ? cut.end(t) : 0;

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, NamedTuple, cast
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, AtMost, Bool, Float, Int, op
+from nativeops.declare import Array, AtLeast, AtMost, Bool, Float, Lengths, op
 from nativeops.errors import ArgumentError, ShapeError, message
 
 Count = Annotated[int, AtLeast(0), AtMost(2**31 - 1)]
@@ -39,7 +39,7 @@ class Chunks(NamedTuple, Generic[Array]):
 def chunk(
     x: Float[Array, "t b d"],
     mask: Bool[Array, "t b"] | None = None,
-    lengths: Int[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     *,
     chunk_size: Count,
     chunk_step: Positive,
@@ -87,7 +87,7 @@ def chunk_grad(
     x: Float[Array, "t b d"],
     d_chunks: Float[Array, f"chunk_size {CUT} d"],
     mask: Bool[Array, "t b"] | None = None,
-    lengths: Int[Array, "b"] | None = None,
+    lengths: Lengths[Array, "b"] | None = None,
     *,
     chunk_size: Count,
     chunk_step: Positive,

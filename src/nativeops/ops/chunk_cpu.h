@@ -63,15 +63,15 @@ void fill_chunks(Device& dev, const Cut& cut, int64_t batch, Out<T, 3> chunks, R
 // held[u, b·n + k] = whether there is a frame step·k + u that takes part
 //
 // chunks[u, b·n + k] = x[step·k + u, b] where held, else 0
-template <class T, class I>
-void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<I, 1> lengths, Out<T, 3> chunks,
+template <class T>
+void chunk(Device& dev, In<T, 3> x, In<bool, 2> mask, In<int32_t, 1> lengths, Out<T, 3> chunks,
            Out<bool, 2> held, int64_t chunk_size, int64_t chunk_step) {
   if (!chunks || !in_rows(x) || !in_columns(chunks)) {
-    return nativeops::chunk<T, I>(dev, x, mask, lengths, chunks, held, chunk_size, chunk_step);
+    return nativeops::chunk<T>(dev, x, mask, lengths, chunks, held, chunk_size, chunk_step);
   }
   check_lengths(lengths, x.size(0));
   const Cut cut(x.size(0), chunk_size, chunk_step);
-  const FrameMask<I> valid{mask, lengths};
+  const FrameMask valid{mask, lengths};
   if (is_narrow(x) && held.stride(1) == 1) return chunk_narrow(dev, cut, x, valid, chunks, held);
   const int64_t width = x.size(2);
   fill_chunks(
@@ -151,16 +151,15 @@ void fold_chunks(Device& dev, const Cut& cut, In<T, 3> chunks, Out<T, 3> x, Take
 }
 
 // d_x[t, b] = Σ_k d_chunks[t - step·k, b·n + k] where the frame takes part, else 0
-template <class T, class I>
-void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask, In<I, 1> lengths,
-                Out<T, 3> d_x, int64_t chunk_size, int64_t chunk_step) {
+template <class T>
+void chunk_grad(Device& dev, In<T, 3> x, In<T, 3> d_chunks, In<bool, 2> mask,
+                In<int32_t, 1> lengths, Out<T, 3> d_x, int64_t chunk_size, int64_t chunk_step) {
   if (!in_rows(d_chunks) || !in_columns(d_x)) {
-    return nativeops::chunk_grad<T, I>(dev, x, d_chunks, mask, lengths, d_x, chunk_size,
-                                       chunk_step);
+    return nativeops::chunk_grad<T>(dev, x, d_chunks, mask, lengths, d_x, chunk_size, chunk_step);
   }
   check_lengths(lengths, x.size(0));
   const Cut cut(x.size(0), chunk_size, chunk_step);
-  const FrameMask<I> valid{mask, lengths};
+  const FrameMask valid{mask, lengths};
   if (is_narrow(d_x, narrow_sum<T>(cut, false)) && in_columns(d_chunks)) {
     const Folded<T> out{d_x, {}, {}};
     if (mask || lengths) return fold_narrow<false, T>(dev, cut, d_chunks, {}, out, valid);

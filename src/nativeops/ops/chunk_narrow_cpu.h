@@ -91,9 +91,8 @@ inline void mark_rows(const Cut& cut, View<bool, 3> held, int64_t low, int64_t e
 }
 
 // held[u, b, k] = whether there is such a frame and it takes part.
-template <class I>
-void mark_valid_rows(const Cut& cut, const FrameMask<I>& valid, View<bool, 3> held, int64_t low,
-                     int64_t end) {
+inline void mark_valid_rows(const Cut& cut, const FrameMask& valid, View<bool, 3> held, int64_t low,
+                            int64_t end) {
   const In<bool, 2> mask = valid.mask;
   const int64_t batch = held.size(1), n = cut.n;
   if (mask) {
@@ -130,10 +129,9 @@ void keep_rows(View<const bool, 3> keep, View<T, 4> parts, int64_t low, int64_t 
 }
 
 // chunks[u, b·n + k] = x[step·k + u, b] where held, else 0
-template <class T, class I>
-[[gnu::noinline]] void chunk_narrow(Device& dev, const Cut& cut, In<T, 3> x,
-                                    const FrameMask<I>& valid, Out<T, 3> chunks,
-                                    Out<bool, 2> held) {
+template <class T>
+[[gnu::noinline]] void chunk_narrow(Device& dev, const Cut& cut, In<T, 3> x, const FrameMask& valid,
+                                    Out<T, 3> chunks, Out<bool, 2> held) {
   const View<T, 4> parts = cut.by_sequence(chunks);
   const View<bool, 3> here = cut.by_sequence(held);
   for_rows(dev, cut.size * x.size(1), chunks.count() * sizeof(T), [&](int64_t low, int64_t end) {
