@@ -21,6 +21,8 @@ def is_list_of_integers(spec: ArraySpec, value: Any) -> bool:
 def are_lengths(spec: ArraySpec, value: Any, framework: str) -> bool:
     """Whether an array has integers, but not as a kernel takes lengths: int32, of a framework."""
     own = framework_of(type(value))
+    if own == DLPACK and framework in ("numpy", DLPACK):
+        return spec.lengths
     if not spec.lengths or own not in ("numpy", framework):
         return False
     dtype = dtype_name(value)
@@ -104,8 +106,8 @@ def as_arrays(
                 check_empty(signature.op, spec, [p for p in inputs if p[0] is not spec])
             return make(value, dtypes.get(spec.kind, spec.dtypes[0]), model)
         if are_lengths(spec, value, name):
-            like = value if model is None else model
-            return integers(signature.op, spec.name, value, like)
+            value = np.from_dlpack(value) if framework_of(type(value)) == DLPACK else value
+            return integers(signature.op, spec.name, value, value if model is None else model)
         return value
 
     for place, (spec, value) in enumerate(zip(specs, args, strict=False)):

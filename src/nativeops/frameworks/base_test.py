@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from nativeops import pairwise_l1, pairwise_lp
+from nativeops import edit_distance, pairwise_l1, pairwise_lp
 from nativeops.errors import ArgumentError, DeviceError
 from nativeops.frameworks import DLPACK, framework_of
 from nativeops.frameworks.base import FRAMEWORKS
@@ -43,6 +43,12 @@ def test_dlpack_objects_give_numpy_arrays(y) -> None:
     assert np.allclose(found, EXPECTED)
     assert np.allclose(pairwise_l1(y=Exporter(Y), x=X), EXPECTED)
     assert framework_of(Exporter) == DLPACK
+
+
+def test_dlpack_objects_may_be_lengths_of_any_integers() -> None:
+    labels, lengths = np.array([[1, 2, 3], [4, 4, 0]], np.int32), np.array([2, 1])
+    found = edit_distance(labels, Exporter(labels), a_len=Exporter(lengths))
+    assert found.tolist() == [1, 2]
 
 
 def test_dlpack_objects_are_read_without_a_copy() -> None:

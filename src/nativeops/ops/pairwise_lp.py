@@ -79,8 +79,8 @@ def pairwise_lp_grad(
     NaN: where a difference is NaN its terms are NaN.
     Gradient: none.
     Cost: O(n·m·d) time; beyond the results n·m numbers of workspace for ``p = inf``, on the CPU
-        for 2 as well, and 2·n·m for other p than 1, where ``out`` is not read: distances are formed
-        again.
+        for 2 as well if that is at most 256 MB, and 2·n·m for other p than 1, where ``out`` is not
+        read: distances are formed again.
     Same as: the gradient of ``torch.cdist(x, y, p=p)``.
 
     >>> x, y = np.zeros((1, 2)), np.array([[3.0, 4.0]])

@@ -175,7 +175,8 @@ void pairwise_lp_grad(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> out, In<T, 3
                       Out<T, 3> d_x, Out<T, 3> d_y, double p) {
   using A = Accum<T>;
   if (p == 1) return tuned::pairwise_l1_grad(dev, x, y, d_out, d_x, d_y);
-  if (p == 2) {
+  constexpr int64_t kMost = (int64_t{256} << 20) / sizeof(A);  // more would be a burden
+  if (p == 2 && out.count() <= kMost) {
     Scratch<A, 4096> memory(dev, out.count());
     const auto slopes = dense(memory.data(), out.size(0), out.size(1), out.size(2));
     if (slopes_of_pairs(dev, out, d_out, slopes))
