@@ -53,7 +53,7 @@ def ctc(targets: Sequence[Sequence[int]], *, blank: int = 0, label_loop: bool = 
     """The automata of CTC for lists of labels of any lengths, by `ctc_fsa`."""
     for b, own in enumerate(targets):
         _check_counts("ctc", b, [], own)
-    lengths = np.array([len(labels) for labels in targets], np.int64)
+    lengths = np.array([len(labels) for labels in targets], np.int32)
     padded = np.zeros((len(targets), max(lengths, default=0)), np.int64)
     for row, labels in zip(padded, targets, strict=True):
         row[: len(labels)] = labels

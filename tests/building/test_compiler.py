@@ -14,7 +14,7 @@ from nativeops.complaints import complaints
 from nativeops.declare import Array, Float, Float64, op
 from nativeops.errors import BuildError
 
-from .an_op import LOOP, declare, libraries, write
+from .an_op import HEADER, LOOP, declare, libraries, write
 
 PACKAGE = str(Path(library.__file__).parent)
 
@@ -56,15 +56,7 @@ def test_error_of_the_compiler_is_told_at_the_users_line(
     assert f"mend {header}" in text
 
 
-NARROW = """#pragma once
-#include "nativeops/devices/kernel.h"
-namespace nativeops {{
-template <class T>
-void narrow(Device& dev, In<T, 1> x, Out<T, 1> out) {{
-  {body}
-}}
-}}  // namespace nativeops
-"""
+NARROW = HEADER.replace("scaled", "narrow")
 EACH = "for_each(dev, out, [=] KERNEL(int64_t i) {{ {} }});"
 
 

@@ -49,8 +49,7 @@ void pairwise_l1(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
   using A = Accum<T>;
   if (pairwise_expanded(dev, SmallerSum<A>(), x, y, out)) return;
   const AbsoluteSum<A> sum;
-  const auto fold_of = [&](int64_t, int64_t, int64_t) { return sum; };
-  if (!pairwise_few(dev, fold_of, x, y, out)) pairwise_fold(dev, fold_of, x, y, out);
+  pairwise_few_or_many(dev, [&](int64_t, int64_t, int64_t) { return sum; }, x, y, out);
 }
 
 // g·sign(x - y), into d_x and out of d_y. On CPUs that add apart, two rows of three use a product

@@ -126,13 +126,11 @@ void pairwise_lp(Device& dev, In<T, 3> x, In<T, 3> y, Out<T, 3> out, double p) {
       const int64_t n = x.size(1), m = y.size(1), d = x.size(2);
       return SquareSum<T>{part(at(x, b), i, n, 0, d), part(at(y, b), j, m, 0, d)};
     };
-    if (!pairwise_few(dev, formula, x, y, out)) pairwise_fold(dev, formula, x, y, out);
-    return;
+    return pairwise_few_or_many(dev, formula, x, y, out);
   }
   if (is_limit<Accum<T>>(p)) {
     const auto formula = [](int64_t, int64_t, int64_t) { return LargestDifference<Accum<T>>(); };
-    if (!pairwise_few(dev, formula, x, y, out)) pairwise_fold(dev, formula, x, y, out);
-    return;
+    return pairwise_few_or_many(dev, formula, x, y, out);
   }
   nativeops::pairwise_lp<T>(dev, x, y, out, p);
 }

@@ -51,7 +51,7 @@ def get_ctc_fsa_fast_bw(
         edges_bound: If given, the automata are packed into a list of that size, at least
             ``5 · Σ seq_lens + 5 · B``; else each has ``5 S + 5`` edges.
     """
-    lengths = integers("get_ctc_fsa_fast_bw", "seq_lens", seq_lens, targets).to(targets.dtype)
+    lengths = integers("get_ctc_fsa_fast_bw", "seq_lens", seq_lens, targets)
     options: Any = {"blank": blank_idx, "label_loop": label_loop}
     if edges_bound is None:
         made = ops.ctc_fsa.ctc_fsa(targets, lengths, **options)
@@ -211,11 +211,10 @@ def ctc_best_path(
     """
     scores, blank = _time_major(logits.detach(), logits_time_major), _blank(logits, blank_index)
     scores = scores.log_softmax(-1) if logits_normalize else scores
-    kind = targets.to(scores.device)
     given = {"logits_seq_lens": logits_seq_lens, "targets_seq_lens": targets_seq_lens}
     lengths = [integers("ctc_best_path", name, n, scores) for name, n in given.items()]
     found = ops.forced_align.forced_align(
-        scores, kind, *(n.to(kind.dtype) for n in lengths), blank=blank, label_loop=label_loop
+        scores, targets.to(scores.device), *lengths, blank=blank, label_loop=label_loop
     )
     return torch.where(found.labels < 0, blank, found.labels).to(torch.int32)
 
@@ -264,8 +263,7 @@ def _best_path_loss(
     """`ctc_loss` with ``max_approx``, time-major."""
     targets = targets.to(scores.device)
     given = {"logits_seq_lens": logits_seq_lens, "targets_seq_lens": targets_seq_lens}
-    counts = [integers("ctc_loss", name, n, scores) for name, n in given.items()]
-    frames, lengths = (n.to(targets.dtype) for n in counts)
+    frames, lengths = (integers("ctc_loss", name, n, scores) for name, n in given.items())
     if logits_normalize:  # of zeros beyond the end: there may be anything
         beyond = torch.arange(scores.shape[0], device=scores.device)[:, None] >= frames
         scores = scores.masked_fill(beyond[..., None], 0)

@@ -3,7 +3,7 @@
 // long: lanes along k, so that no row is turned first. A pair after another reads its rows as they
 // lie.
 #pragma once
-#include "nativeops/devices/cpu/pack.h"
+#include "nativeops/devices/cpu/pairwise.h"
 
 namespace nativeops::tuned {
 
@@ -53,6 +53,12 @@ bool pairwise_few(Device& dev, FoldOf fold_of, In<T, 3> x, In<T, 3> y, Out<T, 3>
     }
   });
   return true;
+}
+
+// The same by whichever way pays.
+template <class FoldOf, class T>
+void pairwise_few_or_many(Device& dev, FoldOf fold_of, In<T, 3> x, In<T, 3> y, Out<T, 3> out) {
+  if (!pairwise_few(dev, fold_of, x, y, out)) pairwise_fold(dev, fold_of, x, y, out);
 }
 
 }  // namespace nativeops::tuned
