@@ -29,7 +29,7 @@ def rnnt_loss(
     Args:
         logits: The joint network's outputs ``[b, t, u + 1, v]``.
         targets: The labels ``[b, u]``, int32 or int64.
-        logit_lengths: The frames of each sequence ``[b]``: a list, or an array like ``targets``.
+        logit_lengths: The frames of each sequence ``[b]``: a list, or an array of integers.
         target_lengths: The labels of each sequence ``[b]``, likewise.
         blank: The blank among the ``v`` symbols; -1 is the last one.
         clamp: Bounds each number of a sequence's gradient to ``[-clamp, clamp]`` where above 0.
