@@ -5,29 +5,33 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float, op
+from nativeops.declare import Accum, Array, AtLeast, Float, Kept, op
 
 Eps = Annotated[float, AtLeast(1e-12)]
 
 
-def normalised(x: Any, eps: float) -> tuple[Any, Any]:
-    """``z = (x - mean) · scale`` of each row, and ``scale``."""
-    n = max(x.shape[-1], 1)
-    centred = x - x.sum(-1, keepdims=True) / n
-    scale = 1 / np.sqrt((centred**2).sum(-1, keepdims=True) / n + eps)
-    return centred * scale, scale
+class LayerNorm(NamedTuple):
+    """What `layer_norm` gives, and what only its gradient needs."""
+
+    y: Float[Array, "*b n"]
+    mean: Kept[Accum[Array, "*b"]]
+    scale: Kept[Accum[Array, "*b"]]
 
 
 @op(kernel="layer_norm.h")
 def layer_norm(
     x: Float[Array, "*b n"], weight: Float[Array, "n"], bias: Float[Array, "n"], *, eps: Eps = 1e-5
-) -> Float[Array, "*b n"]:
-    """``y = (x - mean) / √(variance + eps) · weight + bias`` for each row of ``x``.
+) -> LayerNorm:
+    """``y = (x - mean) scale · weight + bias`` with ``scale = 1 / √(variance + eps)`` of each row.
 
-    Gradient: for all three, in one pass; only the arguments are kept for it.
+    Gradient: for all three; the arguments and two numbers of each row are kept for it.
     Same as: ``torch.nn.functional.layer_norm(x, [n], weight, bias, eps)``.
     """
-    return normalised(x, eps)[0] * weight + bias
+    n = max(x.shape[-1], 1)
+    mean = x.sum(-1, keepdims=True) / n
+    scale = 1 / np.sqrt(((x - mean) ** 2).sum(-1, keepdims=True) / n + eps)
+    y = (x - mean) * scale * weight + bias
+    return LayerNorm(y, mean[..., 0], scale[..., 0])
 
 
 class LayerNormGrad(NamedTuple):
@@ -40,20 +44,23 @@ class LayerNormGrad(NamedTuple):
 
 @op(kernel="layer_norm.h")
 def layer_norm_grad(
-    x: Float[Array, "*b n"], weight: Float[Array, "n"], d_out: Float[Array, "*b n"], *, eps: Eps
+    x: Float[Array, "*b n"],
+    weight: Float[Array, "n"],
+    mean: Accum[Array, "*b"],
+    scale: Accum[Array, "*b"],
+    d_y: Float[Array, "*b n"],
 ) -> LayerNormGrad:
-    """``d_x = scale · (d - mean(d) - z · mean(d · z))`` with ``d = d_out · weight``."""
-    z, scale = normalised(x, eps)
-    d, n = d_out * weight, max(x.shape[-1], 1)
+    """``d_x = scale · (d - mean(d) - z · mean(d · z))`` with ``d = d_y · weight``."""
+    z, d = (x - mean[..., None]) * scale[..., None], d_y * weight
+    n, lead = max(x.shape[-1], 1), tuple(range(z.ndim - 1))
     d_x = d - d.sum(-1, keepdims=True) / n - z * (d * z).sum(-1, keepdims=True) / n
-    lead = tuple(range(d_x.ndim - 1))
-    d_bias = np.broadcast_to(d_out, d_x.shape).sum(lead)
-    return LayerNormGrad(scale * d_x, (d_out * z).sum(lead), d_bias)
+    d_bias = np.broadcast_to(d_y, z.shape).sum(lead)
+    return LayerNormGrad(scale[..., None] * d_x, (d_y * z).sum(lead), d_bias)
 
 
 @layer_norm.gradient
-def _(x, weight, d_out, eps):
-    return layer_norm_grad(x, weight, d_out, eps=eps)
+def _(x, weight, mean, scale, d_y):
+    return layer_norm_grad(x, weight, mean, scale, d_y)
 
 
 def _example(random: np.random.Generator, lead: tuple[int, ...], n: int) -> dict[str, Any]:
@@ -71,4 +78,6 @@ def _(random, given):
 @layer_norm_grad.example
 def _(random, given):
     lead, n = given["b"], given["n"]
-    return {**_example(random, lead, n), "d_out": random.standard_normal((*lead, n))}
+    mean, scale = random.random(lead), random.random(lead)
+    d_y = random.standard_normal((*lead, n))
+    return {**_example(random, lead, n), "mean": mean, "scale": scale, "d_y": d_y}

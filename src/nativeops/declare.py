@@ -20,8 +20,8 @@ from nativeops.signature import KINDS, ArraySpec, AttributeSpec, Signature, arra
 from nativeops.sizes import Size, maximum, minimum
 
 __all__ = [
-    "Array", "AtLeast", "AtMost", "Bool", "Float", "Float32", "Float64", "Int", "Int32", "Int64",
-    "Kept", "Lengths", "Size", "Uint8", "maximum", "minimum", "op", "transpose",
+    "Accum", "Array", "AtLeast", "AtMost", "Bool", "Float", "Float32", "Float64", "Int", "Int32",
+    "Int64", "Kept", "Lengths", "Size", "Uint8", "maximum", "minimum", "op", "transpose",
 ]  # fmt: skip
 
 Array = TypeVar("Array", bound=Any)
@@ -100,6 +100,7 @@ class _Kept:
 
 
 if TYPE_CHECKING:
+    from typing import Annotated as Accum
     from typing import Annotated as Bool
     from typing import Annotated as Float
     from typing import Annotated as Float32
@@ -113,11 +114,7 @@ if TYPE_CHECKING:
     _T = TypeVar("_T")
     Kept = Annotated[_T, "kept"]
 else:
-    Float, Float32, Float64, Int, Int32, Int64, Uint8, Bool = (
-        _Kind(name)
-        for name in ("Float", "Float32", "Float64", "Int", "Int32", "Int64", "Uint8", "Bool")
-    )
-    assert {"Float", "Float32", "Float64", "Int", "Int32", "Int64", "Uint8", "Bool"} == set(KINDS)
+    Accum, Bool, Float, Float32, Float64, Int, Int32, Int64, Uint8 = map(_Kind, sorted(KINDS))
     Kept = _Kept()
     Lengths = _Lengths("Lengths")
 
@@ -264,6 +261,7 @@ def read(reference: Callable[..., Any]) -> Signature:
     _check_known(name, inputs, attributes)
     outputs = _outputs(name, hints.get("return"))
     _check_out(name, inputs, attributes, outputs)
+    _check_accum(name, inputs, outputs)
     leading = sorted({spec.batch for spec in (*inputs, *outputs) if spec.batch})
     if len(leading) > 1:
         text = f"{name}: `*{leading[0]}` and `*{leading[1]}` are the same leading axes"
@@ -308,6 +306,14 @@ def _check_out(
     if [spec.name for spec in outputs] == ["out"] and "out" in takes:
         text = f"`out` is an {takes['out']}, and what the only result is called."
         raise ArgumentError(message(name, text, hint=f"rename the {takes['out']}."))
+
+
+def _check_accum(name: str, inputs: list[ArraySpec], outputs: tuple[ArraySpec, ...]) -> None:
+    """The dtype of sums follows from that of an input that is always there."""
+    sums = [spec.name for spec in (*inputs, *outputs) if spec.kind == "Accum"]
+    if sums and not any(spec.kind == "Float" and not spec.optional for spec in inputs):
+        text = f"{name}: `{sums[0]}` is Accum, the dtype for sums of Float, but no required input"
+        raise TypeError(f"{text} is Float")
 
 
 def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:

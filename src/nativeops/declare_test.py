@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nativeops.declare import (
+    Accum,
     Array,
     AtLeast,
     AtMost,
@@ -228,6 +229,14 @@ def test_required_input_stands_before_what_may_be_none() -> None:
 
     with pytest.raises(TypeError, match="late: put `y` before `w`"):
         read(late)
+
+
+def test_sums_need_floats_that_are_always_there() -> None:
+    def few(n: Int32[Array, "n"], x: Float[Array, "n"] | None = None) -> Accum[Array, "n"]:
+        return n
+
+    with pytest.raises(TypeError, match=r"few: `out` is Accum.* no required input is Float"):
+        read(few)
 
 
 def test_starred_arguments_are_refused() -> None:

@@ -64,9 +64,15 @@ def _inputs(signature: Signature) -> list[tuple[str, str, str]]:
         chooser = first.setdefault(spec.kind, spec.name)
         same = chooser != spec.name and spec.kind in signature.variables
         dtypes = f"the dtype of {chooser}" if same else " or ".join(spec.dtypes)
+        dtypes = _dtype_of_sums(signature) if spec.kind == "Accum" else dtypes
         dtypes += ", from any integers" * spec.lengths + ", optional" * spec.optional
         rows.append((spec.name, str(spec), dtypes))
     return rows
+
+
+def _dtype_of_sums(signature: Signature) -> str:
+    chooser = next(spec.name for spec in signature.inputs if spec.kind == "Float")
+    return f"float64 where {chooser} is, else float32"
 
 
 def _attribute(spec: AttributeSpec) -> tuple[str, str, str]:
@@ -78,6 +84,7 @@ def _attribute(spec: AttributeSpec) -> tuple[str, str, str]:
 def _result(spec: ArraySpec, signature: Signature) -> tuple[str, str, str]:
     chooser = next((s.name for s in signature.inputs if s.kind == spec.kind), "")
     dtype = f"the dtype of {chooser}" if spec.kind in signature.variables else spec.dtypes[0]
+    dtype = _dtype_of_sums(signature) if spec.kind == "Accum" else dtype
     return spec.name, str(spec), dtype + ", optional" * spec.optional
 
 

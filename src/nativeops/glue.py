@@ -18,7 +18,7 @@ from nativeops.call import Op
 from nativeops.signature import VARIABLES, ArraySpec, Signature
 
 # The name of a dtype variable in a kernel's template, and the C++ type of each dtype.
-TEMPLATE = {"Float": "T", "Int": "I"}
+TEMPLATE = {"Float": "T", "Int": "I", "Accum": "Accum<T>"}
 CPP = {
     "float32": "float",
     "float64": "double",

@@ -21,7 +21,7 @@ LEVELS = ("portable", "avx2", "avx512", "amx")
 _ATTRIBUTE = {int: 0, float: 1, bool: 2, str: 3}
 # The dtypes in the core's order (bindings/core.cpp: kDtypes); variables have numbers below 0.
 DTYPES = (*VARIABLES["Float"], *VARIABLES["Int"], *(d for d in FIXED if d in ("uint8", "bool")))
-_KINDS = {"Float": -1, "Int": -2}
+_KINDS = {"Float": -1, "Int": -2, "Accum": -3}
 
 _ops_by_id: list["Op[Any]"] = []
 _loaded: set[Path] = set()

@@ -18,14 +18,18 @@ VARIABLES = {
     "Float": ("float32", "float64", "bfloat16", "float16"),
     "Int": ("int32", "int64"),
 }
-# What stands for an absent input in JAX while it has no 64-bit numbers.
-_WITHOUT_64_BITS = {("Float64", "float32"), ("Int64", "int32")}
+# `Accum` is what sums of the floats are taken in, as in a kernel: float64 for float64.
+ACCUM = {dtype: "float64" if dtype == "float64" else "float32" for dtype in VARIABLES["Float"]}
+# What may stand for an absent input in JAX, which has no 64-bit numbers by default.
+_OF_ABSENT = {("Float64", "float32"), ("Int64", "int32"), ("Accum", "float32")}
 MAX_RANK = 16  # of any array (devices/abi.h: NATIVEOPS_MAX_RANK)
 # What the core has room for (devices/abi.h, bindings/core.h): arrays, results, attributes, named
 # sizes, and numbers on the stack of an axis' arithmetic.
 MAX_ARRAYS, MAX_RESULTS, MAX_ATTRIBUTES, MAX_SIZES, MAX_STACK = 48, 32, 16, 48, 16
 FIXED = ("float32", "float64", "int32", "int64", "uint8", "bool")
-KINDS = {**VARIABLES, **{"Bool" if d == "bool" else d.capitalize(): (d,) for d in FIXED}}
+KINDS = {**VARIABLES, "Accum": ("float32", "float64")} | {
+    "Bool" if d == "bool" else d.capitalize(): (d,) for d in FIXED
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,12 @@ class ArraySpec:
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes that the array may have."""
         return KINDS[self.kind]
+
+    def dtype(self, chosen: Mapping[str, str]) -> str:
+        """The dtype that the array has where the dtype variables have these."""
+        if self.kind == "Accum":
+            return ACCUM[chosen["Float"]]
+        return chosen.get(self.kind) or self.dtypes[0]
 
     @property
     def declared(self) -> str:
@@ -264,7 +274,7 @@ class Signature:
 
     def output_dtype(self, spec: ArraySpec, solution: Solution) -> str:
         """The dtype of one output."""
-        return solution.dtypes.get(spec.kind) or spec.dtypes[0]
+        return spec.dtype(solution.dtypes)
 
     def _present(self, given: Sequence[Given]) -> list[tuple[ArraySpec, Given]]:
         """The inputs that were given, with their declarations."""
@@ -289,7 +299,7 @@ class Signature:
     def _solve_dtypes(self, given: Sequence[Given]) -> dict[str, str]:
         chosen: dict[str, tuple[str, str]] = {}
         for spec, array in zip(self.inputs, given, strict=True):
-            if not array.dtype or (array.absent and (spec.kind, array.dtype) in _WITHOUT_64_BITS):
+            if not array.dtype or (array.absent and (spec.kind, array.dtype) in _OF_ABSENT):
                 continue
             text = hint = ""
             dtype, name = chosen.setdefault(spec.kind, (array.dtype, spec.name))
@@ -305,7 +315,14 @@ class Signature:
                 # An empty array may stand for an absent one, but it is not None.
                 shown = [one._replace(absent=False) if one is array else one for one in given]
                 raise DtypeError(message(self.op, text, shown, hint))
-        return {kind: dtype for kind, (dtype, _) in chosen.items() if kind in VARIABLES}
+        dtypes = {kind: dtype for kind, (dtype, _) in chosen.items() if kind in VARIABLES}
+        for spec, array in self._present(given):
+            if spec.kind == "Accum" and array.dtype != spec.dtype(dtypes):
+                wanted, (dtype, name) = spec.dtype(dtypes), chosen["Float"]
+                text = f"`{spec.name}` must be {wanted} where `{name}` is {dtype}, "
+                hint = f"convert `{spec.name}` to {wanted} first."
+                raise DtypeError(message(self.op, f"{text}but is {array.dtype}.", given, hint))
+        return dtypes
 
     def _solve_batch(self, given: Sequence[Given]) -> tuple[Any, ...]:
         batch: tuple[Any, ...] = ()

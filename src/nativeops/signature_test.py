@@ -295,6 +295,32 @@ def test_first_dtype_chooses_and_the_other_is_named() -> None:
         op(given["x"], given["y"].astype(np.float32))
 
 
+def test_sums_are_as_wide_as_the_floats_want() -> None:
+    """Also where the sums come first; an absent array has no say."""
+    specs = (
+        array_spec("mean", "Accum", "n"),
+        array_spec("x", "Float", "n"),
+        array_spec("scale", "Accum", "n", optional=True),
+    )
+    one = Signature("op", specs, (array_spec("out", "Accum", "n"),))
+
+    def dtype(*dtypes: str) -> str:
+        arrays = [spec.given(d, (3,)) for spec, d in zip(specs, dtypes, strict=False)]
+        absent = specs[2].given("float32", (0,))
+        solution = one.solve([*arrays, absent][:3], {})
+        return one.output_dtype(one.outputs[0], solution)
+
+    assert dtype("float32", "bfloat16") == dtype("float32", "float32", "float32") == "float32"
+    assert dtype("float64", "float64") == "float64"
+    text = "`mean` must be float32 where `x` is float16, but is float64"
+    with pytest.raises(DtypeError, match=text):
+        dtype("float64", "float16")
+    with pytest.raises(DtypeError, match="`mean` is float32 but `scale` is float64"):
+        dtype("float32", "float32", "float64")
+    with pytest.raises(DtypeError, match="`mean` must be float32 or float64, but is float16"):
+        dtype("float16", "float16")
+
+
 def test_transposed_match_is_hinted_at() -> None:
     with pytest.raises(ShapeError, match=r"did you mean `y\.swapaxes"):
         find("pairwise_l1")(np.zeros((3, 4)), np.zeros((4, 6)))

@@ -14,10 +14,10 @@ from nativeops.declare import Array, Float, op
 from nativeops.errors import ArgumentError, BuildError
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing import Case, Mistake, cases, installed, mistakes, modes
-from nativeops.testing.arrays import STRIDED
+from nativeops.testing.arrays import STRIDED, arrays_of
 from nativeops.testing.guard import check_memory
 
-from . import choices, results, windows
+from . import choices, results, sums, windows
 
 FOLDER = Path(__file__).parent
 OPS = [op for op in registry.ops() if op.kernel.parent == FOLDER]
@@ -148,6 +148,16 @@ def test_kept_result_is_made_only_for_a_gradient() -> None:
     result = results.normalise(x)
     assert result.inverse is None
     assert result.y.grad_fn is not None
+
+
+@pytest.mark.parametrize("framework", PRESENT)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_sums_are_as_wide_as_they_were_added_up(framework: str, dtype: str) -> None:
+    arrays = arrays_of(framework, "cpu")
+    with arrays.scope({dtype}):
+        found = sums.mean_of(arrays.place(np.array([[0.0, 1.0, 2048.0]]), dtype).array)
+        assert arrays.dtype(found) == ("float64" if dtype == "float64" else "float32")
+        np.testing.assert_allclose(arrays.values(found), [683], rtol=1e-7)
 
 
 def test_vmap_calls_an_op_without_leading_axes_for_each_item() -> None:

@@ -33,8 +33,17 @@ std::deque<Op>& ops() {
   return *list;
 }
 
+// The dtype of an array of this kind, once all inputs are known.
+int dtype_of(int kind, const Solution& solution) {
+  if (kind >= 0) return kind;
+  if (kind == kIntVariable) return kFirstInt + std::max(solution.int_index, 0);
+  const int floats = std::max(solution.float_index, 0);
+  return kind == kAccum && kDtypes[floats].bits < 32 ? kFloat32 : floats;
+}
+
 bool solve_dtype(int kind, int index, Solution& solution) {
   if (kind >= 0) return index == kind;
+  if (kind == kAccum) return true;  // it follows from the floats', which may come later
   int& chosen = kind == kFloatVariable ? solution.float_index : solution.int_index;
   const int first = kind == kFloatVariable ? 0 : kFirstInt;
   const int count = kind == kFloatVariable ? kFloats : kInts;
@@ -73,9 +82,7 @@ bool solve_outputs(const Op& op, Solution& solution) {
     if (rank + spec.axes.size() > NATIVEOPS_MAX_RANK) return false;
     for (const Axis& axis : spec.axes) shape[rank++] = evaluate(axis, solution.sizes);
     solution.rank[i] = rank;
-    solution.dtype[i] = spec.kind == kFloatVariable ? std::max(solution.float_index, 0)
-                        : spec.kind == kIntVariable ? kFirstInt + std::max(solution.int_index, 0)
-                                                    : spec.kind;
+    solution.dtype[i] = dtype_of(spec.kind, solution);
     int64_t bytes = kDtypes[solution.dtype[i]].bits / 8;
     for (int axis = 0; axis < rank; ++axis)
       if (shape[axis] < 0 || __builtin_mul_overflow(bytes, shape[axis], &bytes)) return false;
@@ -139,7 +146,9 @@ bool solve_input(const Array& spec, const NativeopsTensor& array, Solution& solu
   return true;
 }
 
-bool fits_arithmetic(const Array& spec, const NativeopsTensor& array, const Solution& solution) {
+// What the other inputs tell of an array: its dtype, and the axes that have no name.
+bool fits_others(const Array& spec, const NativeopsTensor& array, const Solution& solution) {
+  if (spec.kind == kAccum && dtype_index(array.dtype) != dtype_of(kAccum, solution)) return false;
   const int64_t* shape = array.shape + array.ndim - spec.axes.size();
   for (size_t a = 0; a < spec.axes.size(); ++a)
     if (spec.axes[a].slot < 0 && evaluate(spec.axes[a], solution.sizes) != shape[a]) return false;
@@ -253,7 +262,7 @@ bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute
         (!is_absent(op.inputs[i], inputs[i]) && !solve_input(op.inputs[i], inputs[i], solution)))
       return false;
   for (size_t i = 0; i < op.inputs.size(); ++i)
-    if (!is_absent(op.inputs[i], inputs[i]) && !fits_arithmetic(op.inputs[i], inputs[i], solution))
+    if (!is_absent(op.inputs[i], inputs[i]) && !fits_others(op.inputs[i], inputs[i], solution))
       return false;
   if (op.required < op.inputs.size() && !solve_absent(op, solution)) return false;
   solution.combination =

@@ -12,10 +12,11 @@ namespace nativeops::core {
 constexpr int kMaxSizes = 48;  // named axes and integer attributes of one op
 
 // The dtypes in the order of `kDtypes`; a kind below 0 is a dtype variable.
-enum Kind : int8_t { kFloatVariable = -1, kIntVariable = -2 };
+// `kAccum` is the dtype that sums of the floats are taken in.
+enum Kind : int8_t { kFloatVariable = -1, kIntVariable = -2, kAccum = -3 };
 constexpr int kFloats = 4, kInts = 2, kDtypeCount = 8;
 constexpr int kFirstInt = 4;  // int32, int64 follow the floats
-constexpr int kUint8 = 6;
+constexpr int kFloat32 = 0, kUint8 = 6;
 extern const NativeopsDtype kDtypes[kDtypeCount];
 extern const char* const kDtypeNames[kDtypeCount];
 int dtype_index(NativeopsDtype dtype);  // -1 if no op takes it

@@ -53,23 +53,26 @@ constexpr std::array<Callbacks, sizeof...(I)> table(std::integer_sequence<int, I
 // The type of an argument: its own, or the attribute that stands for a dtype variable.
 std::string type_name(int kind) {
   if (kind >= 0) return kTypeNames[kind];
-  return kind == core::kFloatVariable ? "Float" : "Int";
+  return kind == core::kFloatVariable ? "Float" : kind == core::kIntVariable ? "Int" : "Accum";
 }
 
 void add_arrays(TF_OpDefinitionBuilder* builder, const core::Op& op) {
-  bool floats = false, ints = false;
+  bool floats = false, ints = false, sums = false;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const int kind = op.inputs[i].kind;
     floats |= kind == core::kFloatVariable;
     ints |= kind == core::kIntVariable;
+    sums |= kind == core::kAccum;
     const std::string spec = "x" + std::to_string(i) + ": " + type_name(kind);
     api.OpDefinitionBuilderAddInput(builder, spec.c_str());
   }
   for (size_t i = 0; i < op.outputs.size(); ++i) {
+    sums |= op.outputs[i].kind == core::kAccum;
     const std::string spec = "y" + std::to_string(i) + ": " + type_name(op.outputs[i].kind);
     api.OpDefinitionBuilderAddOutput(builder, spec.c_str());
   }
   if (floats) api.OpDefinitionBuilderAddAttr(builder, "Float: {float, double, bfloat16, half}");
+  if (sums) api.OpDefinitionBuilderAddAttr(builder, "Accum: {float, double}");
   if (ints) api.OpDefinitionBuilderAddAttr(builder, "Int: {int32, int64}");
 }
 

@@ -177,7 +177,7 @@ class Large:
 
     def dtype(self, spec: ArraySpec) -> str:
         """The widest dtype that the array may have."""
-        return self.dtypes.get(spec.kind) or spec.dtypes[0]
+        return spec.dtype(self.dtypes)
 
     def axes(self) -> str:
         """The axes that grow, for a sentence."""

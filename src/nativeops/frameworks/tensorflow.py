@@ -82,7 +82,8 @@ class TensorFlow:
                 made = handle.build_recorded(inputs, call)[0].outputs
                 outputs = made if len(made) > 1 else made[0]
             elif _no_tape() or not _possible_gradients(inputs):
-                outputs = _execute(here, handle.name, None, *inputs, *call.words)
+                words = (*call.words, *handle.sums(inputs))
+                outputs = _execute(here, handle.name, None, *inputs, *words)
             else:
                 outputs = _execute_recorded(here, handle, inputs, call)
         except _FAILURES as error:
@@ -102,7 +103,7 @@ def _execute_recorded(here: Any, handle: Handle, inputs: Sequence[Any], call: Ca
     words = handle.words(call.texts, call.mask | handle.gradient.mask)
     pywrap_tfe.TFE_Py_TapeSetStopOnThread()
     try:
-        outputs = _execute(here, handle.name, None, *inputs, *words)
+        outputs = _execute(here, handle.name, None, *inputs, *words, *handle.sums(inputs))
     finally:
         pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
     made = outputs if isinstance(outputs, list) else [outputs]

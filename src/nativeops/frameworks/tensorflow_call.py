@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One call of an op in TensorFlow: what it says beside the arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from nativeops.signature import ACCUM, Signature
 
 
 class Call(NamedTuple):
@@ -32,3 +36,16 @@ def text_of(value: Any) -> str:
 def value_of(kind: type, text: str) -> Any:
     """The value that a node's text stands for."""
     return text == "1" if kind is bool else kind(text)
+
+
+def sums_of(signature: Signature) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """From a call's tensors, name and value of the attribute that is the dtype of sums.
+
+    TensorFlow must be told it where only results have it.
+    """
+    kinds = [spec.kind for spec in signature.inputs]
+    if "Accum" in kinds or all(spec.kind != "Accum" for spec in signature.outputs):
+        return lambda _: ()
+    place = kinds.index("Float")
+    types = {name: tf.as_dtype(wide).as_datatype_enum for name, wide in ACCUM.items()}
+    return lambda tensors: ("Accum", types.get(tensors[place].dtype.name, tf.float32))

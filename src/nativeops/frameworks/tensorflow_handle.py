@@ -17,7 +17,7 @@ from nativeops.call import Op
 from nativeops.errors import DeviceError, message
 from nativeops.frameworks.absent import absent
 from nativeops.frameworks.tensorflow_absent import nothing
-from nativeops.frameworks.tensorflow_call import Call, key_of, text_of, value_of
+from nativeops.frameworks.tensorflow_call import Call, key_of, sums_of, text_of, value_of
 from nativeops.library import define, extension
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Handle:
         sizes = any(spec.type in (int, bool) for spec in signature.attributes)
         self.sized = sizes or signature.selective
         self.calls: dict[str, Call] = {}
+        self.sums = sums_of(signature)
         extension().implement_tensorflow(op.id, self.name)
 
     def arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Call]:
@@ -103,6 +104,8 @@ class Handle:
             raise DeviceError(message(self.op.name, text, hint=hint))
         shapes = self.shapes(inputs, call) if self.sized else None
         named = {f"x{i}": tensor for i, tensor in enumerate(inputs)}
+        sums = self.sums(inputs)
+        named.update(zip(sums[::2], sums[1::2], strict=True))
         given: Any = op_def_library._apply_op_helper(
             self.name, attributes=list(call.texts), want=mask, **named
         )

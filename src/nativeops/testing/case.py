@@ -76,7 +76,7 @@ class Case:
 
     def dtype(self, spec: ArraySpec) -> str:
         """The dtype of one argument or result."""
-        return self.dtypes.get(spec.kind) or spec.dtypes[0]
+        return spec.dtype(self.dtypes)
 
     @cached_property
     def placed(self) -> dict[str, Placed]:

@@ -13,7 +13,7 @@ from nativeops.call import Op
 from nativeops.frameworks.rule import gradients_word
 from nativeops.signature import ArraySpec
 
-FLOATS = ("Float", "Float32", "Float64")
+FLOATS = ("Float", "Float32", "Float64", "Accum")
 NUMBERS = "biufV"  # what NumPy calls the kinds of dtypes that are numbers; V are those of others
 Shape = tuple[int, ...]
 

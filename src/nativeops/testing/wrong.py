@@ -72,7 +72,7 @@ def mistakes(op: Op[Any]) -> Iterator[Mistake]:
     good = arguments(op, np.random.default_rng(0))
     dtypes = {spec.name: spec.dtypes[0] for spec in op.signature.inputs}
 
-    of_arrays = (_ranks, _sizes, _leads, _dtypes, _mixed_dtypes, _without_optional)
+    of_arrays = (_ranks, _sizes, _leads, _dtypes, _mixed_dtypes, _narrow_sums, _without_optional)
     for maker in (*of_arrays, _attributes, _no_sizes, _no_arrays):
         for number, (what, error, words, changes) in enumerate(maker(op, good)):
             values = {**good, **changes}
@@ -151,6 +151,17 @@ def _mixed_dtypes(op: Op[Any], good: Values) -> Iterator[Description]:
             words = [f"`{alike[0].name}`", dtypes[0], f"`{spec.name}`", dtypes[1]]
             what = f"`{spec.name}` is of another dtype than `{alike[0].name}`"
             yield what, DtypeError, words, {"dtype": {spec.name: dtypes[1]}}
+
+
+def _narrow_sums(op: Op[Any], good: Values) -> Iterator[Description]:
+    """Sums that are not of the dtype that goes with the floats': all others are float32."""
+    for spec in op.signature.inputs:
+        if spec.kind == "Accum":
+            words = [f"`{spec.name}`", "float32", "float64"]
+            what = f"`{spec.name}` is wider than sums of the others"
+            changes = {s.name: "float64" for s in op.signature.inputs if s.kind == "Accum"}
+            yield what, DtypeError, words, {"dtype": changes}
+            break
 
 
 def _without_optional(op: Op[Any], good: Values) -> Iterator[Description]:
