@@ -11,22 +11,27 @@ HOST_DEVICE A weighed(A weight, A x) {
   return weight == 0 && x == highest<A>() ? A(0) : weight * x;
 }
 
-// The largest of a row, and the logarithm of the sum of all e^z.
+// The largest of a row, the sum of all e^(z - largest), and the logarithm of the sum of all e^z.
 template <class A>
 struct RowSum {
-  A largest, log_sum;
+  A largest, sum, log_sum;
 };
-template <class T>
-KERNEL RowSum<Accum<T>> sum_up(Team team, const In<T, 3>& z, int64_t t, int64_t b) {
-  using A = Accum<T>;
-  const A most = team.max(0, z.size(2), [=](int64_t j) { return A(z(t, b, j)); });
-  const A sum = team.sum(0, z.size(2), [=](int64_t j) { return exp(A(z(t, b, j)) - most); });
-  return {most, most + log(sum)};
-}
+// Its exponentials: p[j] = e^(z[t,b,j] - largest), which the sum divides.
+struct TeamRows {
+  template <class T, class A>
+  KERNEL static RowSum<A> exponentials(Team team, const In<T, 3>& z, int64_t t, int64_t b,
+                                       const Out<A, 1>& p) {
+    const A most = team.max(0, z.size(2), [=](int64_t j) { return A(z(t, b, j)); });
+    team.each(0, z.size(2), [=](int64_t j) { p(j) = exp(A(z(t, b, j)) - most); });
+    team.sync();
+    const A sum = team.sum(0, z.size(2), [=](int64_t j) { return p(j); });
+    return {most, sum, most + log(sum)};
+  }
+};
 
 // With p = softmax(z[t, b]) and the entries i of the frame, W = Σ_i w_i:
 //   loss = -Σ_i w_i·log p[label_i]      grad_z = W·p - Σ_i w_i·onehot(label_i)
-template <class T, class I>
+template <class T, class I, class Rows = TeamRows>
 void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2> time,
                                                In<I, 2> label, In<T, 2> weight, In<bool, 2> mask,
                                                In<bool, 2> z_mask, Out<T, 2> loss, Out<T, 3> grad_z,
@@ -40,7 +45,7 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
       dev, z.size(0) * batch, d,
       [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
         const int64_t t = row / batch, b = row % batch;
-        const RowSum<A> all = sum_up<T>(team, z, t, b);
+        const RowSum<A> all = Rows::exponentials(team, z, t, b, grad);
         const bool here = !z_mask || z_mask(t, b);
         A total = 0, sum = 0;
         if (here) {
@@ -50,9 +55,8 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
             sum += weighed(w, all.log_sum - A(z(t, b, entries.place(i, b))));
           });
         }
-        team.each(0, d, [=](int64_t j) {
-          grad(j) = total == 0 ? A(0) : total * exp(A(z(t, b, j)) - all.log_sum);
-        });
+        const A factor = total / all.sum;
+        team.each(0, d, [=](int64_t j) { grad(j) = total == 0 ? A(0) : grad(j) * factor; });
         team.sync();
         if (here && team.rank() == 0) {
           lists.each(t, b,
@@ -70,7 +74,7 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
 // With v = d_grad_z[t, b]:
 //   d_z = W·p·(d_loss + v - p·v) - d_loss·Σ_i w_i·onehot(label_i) + d_max_z·onehot(first largest)
 //   d_weight_i = -d_loss·log p[label_i] + p·v - v[label_i]
-template <class T, class I>
+template <class T, class I, class Rows = TeamRows>
 void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<I, 2> time,
                                                     In<I, 2> label, In<T, 2> weight,
                                                     In<T, 2> d_loss, In<T, 3> d_grad_z,
@@ -87,8 +91,9 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
       dev, z.size(0) * batch, d,
       [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
         const int64_t t = row / batch, b = row % batch;
-        const A log_all = sum_up<T>(team, z, t, b).log_sum, d_l = A(d_loss(t, b));
-        const auto p = [=](int64_t j) { return exp(A(z(t, b, j)) - log_all); };
+        const RowSum<A> all = Rows::exponentials(team, z, t, b, grad);
+        const A log_all = all.log_sum, share = 1 / all.sum, d_l = A(d_loss(t, b));
+        const auto p = [=](int64_t j) { return grad(j) * share; };
         const A pv = team.sum(0, d, [=](int64_t j) { return p(j) * A(d_grad_z(t, b, j)); });
         const bool here = !z_mask || z_mask(t, b);
         A total = 0;

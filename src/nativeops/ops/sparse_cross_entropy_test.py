@@ -7,6 +7,7 @@ import pytest
 from nativeops import cross_entropy_softmax_and_gradient_sparse as cross_entropy
 from nativeops import get_num_threads, set_num_threads
 from nativeops.ops.sparse_cross_entropy import cross_entropy_softmax_and_gradient_sparse_grad
+from nativeops.testing.aspects import levels, selected
 
 RANDOM = np.random.default_rng(12)
 
@@ -107,3 +108,26 @@ def test_losses_have_the_same_bits_for_any_number_of_threads() -> None:
     finally:
         set_num_threads(before)
     assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize("level", [level for level in levels() if level != "portable"])
+@pytest.mark.parametrize(("dtype", "close"), [("float32", 2e-6), ("float64", 1e-13)])
+def test_vectors_give_what_the_portable_kernel_gives(level: str, dtype: str, close: float) -> None:
+    """For rows of any length and layout, with what has no usual softmax among them."""
+    t, b, n = 9, 3, 12
+    for d in (1, 7, 16, 33, 70, 300):
+        z = 30 * RANDOM.standard_normal((t, b, d)).astype(dtype)
+        z[0, 0], z[1, 0, 0], z[2, 1, -1], z[3, 2, 0], z[4] = -np.inf, np.nan, np.inf, -np.inf, 1e30
+        z[5, 0, :1], z[5, 0, -1] = np.inf, np.nan
+        time, label = RANDOM.integers(0, t, (n, b)), RANDOM.integers(0, d, (n, b))
+        weight = RANDOM.random((n, b)).astype(dtype)
+        shapes = ((t, b), (t, b, d), (t, b))
+        flows = [RANDOM.standard_normal(shape).astype(dtype) for shape in shapes]
+        for rows in (z, z[..., ::-1], np.asfortranarray(z)):
+            entries, made = (rows, time, label, weight), []
+            for each in (level, "portable"):
+                with selected(each):
+                    made.append(cross_entropy(*entries))
+                    made[-1] += cross_entropy_softmax_and_gradient_sparse_grad(*entries, *flows)
+            for found, expected in zip(*made, strict=True):
+                np.testing.assert_allclose(found, expected, rtol=close, atol=close)

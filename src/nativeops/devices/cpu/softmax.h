@@ -52,8 +52,9 @@ struct SoftmaxSums {
   A largest, sum;
 };
 
-template <class T>
-SoftmaxSums<Accum<T>> softmax_sums(const T* row, int64_t count) {
+// keep(k, e, n) takes the exponentials of the n numbers from the k-th on.
+template <class T, class Keep>
+NATIVEOPS_INLINE SoftmaxSums<Accum<T>> softmax_sums(const T* row, int64_t count, Keep keep) {
   using A = Accum<T>;
   using V = Vec<A>;
   constexpr int n = kLanes<A>;
@@ -69,11 +70,19 @@ SoftmaxSums<Accum<T>> softmax_sums(const T* row, int64_t count) {
   const A largest = largest_of_lanes(larger(tail, larger(most[0], most[1])));
   const V shift = broadcast(largest == kLowest ? A(0) : largest);
   V sum[2] = {zero<A>(), exp_negative(tail - shift)};
+  if (rest > 0) keep(whole, sum[1], rest);
   for (int64_t k = 0; k < whole; k += 2 * n) {
-    sum[0] = sum[0] + exp_negative(load(row + k, n) - shift);
-    if (k + n < whole) sum[1] = sum[1] + exp_negative(load(row + k + n, n) - shift);
+    for (int64_t i = 0; i < 2 && k + i * n < whole; ++i) {
+      const V e = exp_negative(load(row + k + i * n, n) - shift);
+      sum[i] = sum[i] + e;
+      keep(k + i * n, e, n);
+    }
   }
   return {largest, sum_of_lanes(sum[0] + sum[1])};
+}
+template <class T>
+SoftmaxSums<Accum<T>> softmax_sums(const T* row, int64_t count) {
+  return softmax_sums(row, count, [](int64_t, const auto&, int64_t) {});
 }
 
 }  // namespace nativeops::simd
