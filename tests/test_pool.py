@@ -80,3 +80,67 @@ for one in sorted(allowed):
 """,
         len(os.sched_getaffinity(0)) + 1,
     )
+
+
+def test_number_of_threads_may_change_during_a_call() -> None:
+    """Memory and work are shared out by one number, which another thread may set meanwhile."""
+    run(
+        """
+import threading
+from nativeops.ops.fast_viterbi import fast_viterbi
+from nativeops.ops.lstm import lstm_layer_grad
+
+random = np.random.RandomState(0)
+f = lambda *shape: (0.1 * random.randn(*shape)).astype("f")
+t, b, i, h = 4, 64, 8, 256
+zero = np.zeros((b, h), "f")
+lstm = [f(t, b, i), f(4 * h, i), f(4 * h, h), f(t, b, h), f(t, b, h), f(t, b, h), zero, zero]
+lstm += [abs(f(t, b, 4 * h))]
+states, frames = 300, 500
+edges = [(s, s + d, (s + d) % 50, 0) for s in range(states) for d in (0, 1) if s + d < states]
+viterbi = f(frames, 1, 50), np.array(edges, "i4").T.copy(), np.zeros(len(edges), "f")
+ends = np.array([[0], [states - 1]], "i4")
+
+def compute():
+    made = fast_viterbi(*viterbi, ends)
+    grads = lstm_layer_grad(*lstm, reverse=False, precision="highest")
+    return [a.tobytes() for a in (made.scores, made.alignment, *grads) if a is not None]
+
+expected, stop = compute(), time.monotonic() + 3
+def change():
+    while time.monotonic() < stop:
+        nativeops.set_num_threads(1)
+        nativeops.set_num_threads(32)
+changing = threading.Thread(target=change)
+changing.start()
+while time.monotonic() < stop:
+    assert compute() == expected
+changing.join()
+""",
+        2,
+    )
+
+
+def test_fork_waits_until_no_thread_defines_an_op() -> None:
+    """The child could not define one ever after; the other thread may be compiling its kernel."""
+    run(
+        """
+import signal, threading
+from nativeops import library
+
+held = threading.Event()
+def define():
+    with library._defining:
+        held.set()
+        time.sleep(0.3)
+threading.Thread(target=define).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    nativeops.pairwise_lp(x, x)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+""",
+        2,
+    )

@@ -75,7 +75,7 @@ def may_compile() -> bool:
 
 def is_set(variable: str) -> bool:
     """Whether an environment variable says yes."""
-    return os.environ.get(variable, "0") not in ("", "0")
+    return os.environ.get(variable, "").lower() not in ("", "0", "false", "no", "off")
 
 
 def declared_in(op: Op[Any]) -> str:

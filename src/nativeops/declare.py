@@ -3,6 +3,7 @@
 
 import inspect
 import math
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -174,7 +175,6 @@ def op(
         if not isinstance(kernel, str) or not Path(kernel).name:
             text = f"`kernel` must be the name of a C++ header, but is {kernel!r}"
             raise TypeError(f"{reference.__name__}: {text}")
-        source = Path(inspect.getfile(reference)).resolve()
         signature, apart = _with_reuse(read(reference), reuse or {}), independent.split()
         signature.check_limits()
         _check_independent(signature, apart)
@@ -190,13 +190,21 @@ def op(
         if is_cpp_word(signature.op):
             text = f"{signature.op}: that is a word of C++, which no kernel can be called: "
             raise TypeError(f"{text}choose another name")
-        folder = source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
-        where = normal(folder / kernel)
+        where = normal(_folder_of(reference) / kernel)
         declared = Op(reference, signature, where, autocast, apart, carries, logs, rounding or {})
         register(declared)
         return declared
 
     return declare
+
+
+def _folder_of(reference: Callable[..., Any]) -> Path:
+    """Where a declaration lies; in a program without sources, where its module does."""
+    source = Path(inspect.getfile(reference)).resolve()
+    file = getattr(sys.modules.get(reference.__module__), "__file__", None)
+    if file and not source.exists() and reference.__module__ != "__main__":
+        source = Path(file).resolve()
+    return source.parent if source.exists() else Path.cwd()  # of a notebook or a prompt
 
 
 def _with_reuse(signature: Signature, reuse: Mapping[str, str]) -> Signature:

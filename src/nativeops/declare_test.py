@@ -2,12 +2,16 @@
 """Reading declarations: what is understood, and what is refused with a sentence."""
 
 import inspect
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
 
+from nativeops import registry
 from nativeops.declare import (
     Accum,
     Array,
@@ -114,6 +118,19 @@ def test_kernel_that_is_no_file_is_refused(kernel: Any) -> None:
 
         @op(kernel=kernel)
         def f(x: Float[Array, "n"]) -> Float[Array, "n"]: ...
+
+
+def test_kernel_lies_where_the_module_does_if_there_is_no_source(tmp_path, monkeypatch) -> None:
+    """As in frozen programs, whose functions name files of the machine that built them."""
+    module = ModuleType("frozen")
+    module.__file__ = str(tmp_path / "frozen.pyc")
+    Path(module.__file__).touch()
+    monkeypatch.setitem(sys.modules, "frozen", module)
+    text = "def frozen(x: Float[Array, 'n']) -> Float[Array, 'n']:\n    return x"
+    names = {"Float": Float, "Array": Array, "__name__": "frozen"}
+    exec(compile(text, "ops/frozen.py", "exec"), names)
+    assert op(kernel="frozen.h")(names["frozen"]).kernel == tmp_path / "frozen.h"
+    del registry._OPS["frozen"]
 
 
 def test_choices_that_are_no_words_are_refused() -> None:

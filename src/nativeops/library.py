@@ -2,6 +2,7 @@
 """The compiled kernels: finding the built-in ones, and defining ops in the core."""
 
 import importlib
+import operator
 import os
 import threading
 from contextlib import suppress
@@ -25,7 +26,19 @@ _KINDS = {"Float": -1, "Int": -2, "Accum": -3}
 
 _ops_by_id: list["Op[Any]"] = []
 _loaded: set[Path] = set()
-_defining = threading.RLock()
+_MOST_THREADS = 1024
+
+
+def lock_over_forks() -> Any:
+    """A lock that no other thread holds when a process is forked: in the child it would stay so."""
+    lock = threading.RLock()
+    os.register_at_fork(
+        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+    )
+    return lock
+
+
+_defining = lock_over_forks()
 
 
 def extension() -> ModuleType:
@@ -141,13 +154,10 @@ def set_num_threads(n: int) -> None:
     2
     """
     _read_environment()
-    _set_num_threads(n)
-
-
-def _set_num_threads(n: int) -> None:
-    if not isinstance(n, int) or not 1 <= n <= 1024:
-        raise RangeError(message("set_num_threads", f"`n` must be from 1 to 1024, but is {n!r}."))
-    extension().set_num_threads(n)
+    if not hasattr(n, "__index__") or not 1 <= operator.index(n) <= _MOST_THREADS:
+        text = f"`n` must be from 1 to {_MOST_THREADS}, but is {n!r}."
+        raise RangeError(message("set_num_threads", text))
+    extension().set_num_threads(operator.index(n))
 
 
 def get_num_threads() -> int:
@@ -179,10 +189,10 @@ def _read_environment() -> None:
     """Before anything else is set or asked: what a program sets later counts."""
     threads = os.environ.get("NATIVEOPS_NUM_THREADS")
     if threads:
-        if not threads.isdecimal():
-            text = f"`NATIVEOPS_NUM_THREADS` must be a number, but is {threads!r}."
+        if not threads.isdecimal() or not 1 <= int(threads) <= _MOST_THREADS:
+            text = f"`NATIVEOPS_NUM_THREADS` must be from 1 to {_MOST_THREADS}, but is {threads!r}."
             raise RangeError(message("nativeops", text))
-        _set_num_threads(int(threads))
+        extension().set_num_threads(int(threads))
     if level := os.environ.get("NATIVEOPS_ISA"):
         _select(level, user_ops=True)
 

@@ -2,9 +2,11 @@
 #include "nativeops/bindings/core.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <mutex>
+#include <stdexcept>
 
 namespace nativeops::core {
 
@@ -26,12 +28,11 @@ namespace {
 
 constexpr int64_t kUnknown = INT64_MIN;  // a size that nothing has told yet
 
-std::mutex ops_mutex;
-// A deque keeps the addresses of its elements: calls use them without the lock.
-std::deque<Op>& ops() {
-  static auto* list = new std::deque<Op>;  // outlives all threads of the process
-  return *list;
-}
+// Ops in blocks that never move nor go. They are found without a lock: a process may be forked, or
+// end, while a thread without Python's lock makes a call.
+constexpr int kBlockOps = 64, kBlocks = 1 << 14;
+std::atomic<Op*> blocks[kBlocks];
+std::atomic<int> count_of_ops{0};
 
 // The dtype of an array of this kind, once all inputs are known.
 int dtype_of(int kind, const Solution& solution) {
@@ -200,9 +201,25 @@ bool meet(const NativeopsTensor& a, const NativeopsTensor& b) {
   return std::max(one.first, other.first) < std::min(one.end, other.end);
 }
 
+// As `check_apart` of frameworks/out.py: a step along an axis is beyond all shorter ones.
 bool repeats_elements(const NativeopsTensor& array) {
-  for (int axis = 0; axis < array.ndim; ++axis)
-    if (array.strides[axis] == 0 && array.shape[axis] > 1) return true;
+  struct Steps {
+    int64_t step, size;
+  } steps[NATIVEOPS_MAX_RANK];
+  int count = 0;
+  for (int axis = 0; axis < array.ndim; ++axis) {
+    if (array.shape[axis] == 0) return false;
+    if (array.shape[axis] == 1) continue;
+    const Steps own = {std::abs(array.strides[axis]), array.shape[axis]};
+    int at = count++;
+    for (; at > 0 && steps[at - 1].step > own.step; --at) steps[at] = steps[at - 1];
+    steps[at] = own;
+  }
+  int64_t reach = 0;
+  for (int i = 0; i < count; ++i) {
+    if (steps[i].step <= reach) return true;
+    reach += (steps[i].size - 1) * steps[i].step;
+  }
   return false;
 }
 
@@ -218,26 +235,24 @@ bool are_same(const NativeopsTensor& a, const NativeopsTensor& b) {
 }  // namespace
 
 int add_op(Op op) {
-  const std::lock_guard<std::mutex> lock(ops_mutex);
-  ops().push_back(std::move(op));
-  return static_cast<int>(ops().size()) - 1;
+  static std::mutex adding;  // Python's lock is held, too, so that nobody forks meanwhile
+  const std::lock_guard<std::mutex> lock(adding);
+  const int id = count_of_ops;
+  if (id == kBlocks * kBlockOps) throw std::length_error("there are too many ops");
+  if (id % kBlockOps == 0) blocks[id / kBlockOps] = new Op[kBlockOps];
+  blocks[id / kBlockOps][id % kBlockOps] = std::move(op);
+  count_of_ops = id + 1;
+  return id;
 }
 
-Op& op_at(int id) {
-  const std::lock_guard<std::mutex> lock(ops_mutex);  // another thread may be adding one
-  return ops()[id];
-}
+Op& op_at(int id) { return blocks[id / kBlockOps][id % kBlockOps]; }
 
 int find_op(const std::string& key) {
-  const std::lock_guard<std::mutex> lock(ops_mutex);
-  for (int id = 0; id < static_cast<int>(ops().size()); ++id)
-    if (ops()[id].key == key) return id;
+  for (int id = 0; id < op_count(); ++id)
+    if (op_at(id).key == key) return id;
   return -1;
 }
-int op_count() {
-  const std::lock_guard<std::mutex> lock(ops_mutex);
-  return static_cast<int>(ops().size());
-}
+int op_count() { return count_of_ops; }
 
 bool is_absent(const Array& spec, const NativeopsTensor& array) {
   if (!spec.optional || array.ndim != static_cast<int>(spec.axes.size())) return false;

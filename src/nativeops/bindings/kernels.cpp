@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Libraries of compiled kernels: loading them, and which kernel an op uses.
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -28,6 +29,10 @@ struct Candidate {
 };
 
 std::mutex libraries_mutex;
+// A call of a product may load a library without Python's lock: a fork waits for it.
+[[maybe_unused]] const int watched =
+    pthread_atfork([] { libraries_mutex.lock(); }, [] { libraries_mutex.unlock(); },
+                   [] { libraries_mutex.unlock(); });
 std::deque<Candidate>& candidates() {
   static auto* list = new std::deque<Candidate>;
   return *list;

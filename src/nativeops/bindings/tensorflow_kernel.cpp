@@ -159,7 +159,7 @@ bool make_outputs(const core::Op& op, const Kernel& kernel, const core::Solution
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     const bool wanted = kernel.want >> i & 1;
     const Status status;
-    TF_Tensor* handle = reuse(op, solution, context, tensors, i);
+    TF_Tensor* handle = wanted ? reuse(op, solution, context, tensors, i) : nullptr;
     if (!handle)
       handle =
           api.AllocateOutput(context, static_cast<int>(i), kTypes[solution.dtype[i]],

@@ -137,8 +137,8 @@ void release(const NativeopsCall* call, NativeopsMemory memory) {
   shims.delete_tensor_object(static_cast<Tensor>(memory.owner));
 }
 
-// With PyTorch's threads, unless it lends none, or in a forked child, where its pool would wait
-// forever for threads that only the parent has.
+// With PyTorch's threads; with as many of our own where it lends none, and in a forked child, where
+// its pool would wait forever for threads that only the parent has.
 const NativeopsServices* services() {
   static const NativeopsServices own = [] {
     NativeopsServices table = *core::services();
@@ -153,7 +153,16 @@ const NativeopsServices* services() {
     table.crowded = crowded;
     return table;
   }();
-  return shims.parallel_for && shims.get_num_threads && !cpu::forked() ? &with_threads : &own;
+  static const NativeopsServices as_many = [] {
+    NativeopsServices table = own;
+    table.parallel = [](int64_t n, void (*body)(void*, int64_t), void* context) {
+      cpu::parallel_on(num_threads(), n, body, context);
+    };
+    table.num_threads = num_threads;
+    return table;
+  }();
+  if (!shims.get_num_threads) return &own;
+  return shims.parallel_for && !cpu::forked() ? &with_threads : &as_many;
 }
 
 [[noreturn]] void fail_fit(const core::Op& op) {

@@ -56,7 +56,8 @@ READ_BY: dict[str, Callable[[], object]] = {  # which raise an error that says w
     "NATIVEOPS_CUDA": compilers.cuda_setting,
     "NATIVEOPS_CUDA_ARCHS": compilers.cuda_flags,
 }
-BUILD_VARIABLES = ("NATIVEOPS_SANITIZE",)
+_BUILD = ("LEVELS", "OPTIMIZE", "SANITIZE", "SOFT_TILES")
+BUILD_VARIABLES = tuple(f"NATIVEOPS_{name}" for name in _BUILD)
 
 
 @dataclass(frozen=True)

@@ -31,19 +31,27 @@ Places packed(View<T, 2> array, In<int32_t, 1> first, In<int32_t, 1> lengths) {
   return {array.stride(0), 0, array.stride(1), first, lengths, array.size(0), first.size(0)};
 }
 
+// log Σ e^logit of a frame in two parts, the largest logit and the rest: a sum of both would lose
+// the rest where logits are large.
+template <class A>
+struct LogSum {
+  A largest, rest;
+
+  HOST_DEVICE A from(A logit) const { return (logit - largest) - rest; }
+};
+
 // Costs of the classes in each frame: -log of what a path is multiplied with.
 template <class T>
 struct Costs {
   const T* data;
   Places places;
-  bool logs = false;  // whether these are logarithms, not costs
-  const Accum<T>* norm =
-      nullptr;  // log Σ e^logit of each frame, t · batch + b, if these are logits
+  bool logs = false;                       // whether these are logarithms, not costs
+  const LogSum<Accum<T>>* norm = nullptr;  // of each frame, t · batch + b, if these are logits
 
   HOST_DEVICE int64_t frames(int64_t b) const { return places.frames(b); }
   HOST_DEVICE Accum<T> operator()(int64_t t, int64_t b, int64_t c) const {
     const Accum<T> value = data[places.of(t, b, c)];
-    return norm ? norm[t * places.batch + b] - value : logs ? -value : value;
+    return norm ? -norm[t * places.batch + b].from(value) : logs ? -value : value;
   }
 };
 

@@ -46,10 +46,16 @@ def is_usual() -> bool:
 
 
 def compute(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The call by way of NumPy, whose results lie in that memory; nothing is copied."""
+    """The call by way of NumPy, whose results lie in that memory; nothing is copied.
+
+    As XLA's, they are bound to the device only if an argument is: a program of other arguments
+    would be compiled again.
+    """
     given = {name: _read(value) for name, value in kwargs.items()}
     results = numpy.framework.run(op, tuple(map(_read, args)), given)
-    return jax.tree.map(jax.dlpack.from_dlpack, results)
+    bound = any(getattr(value, "committed", False) for value in (*args, *kwargs.values()))
+    place = jax.devices()[0] if bound else None
+    return jax.tree.map(lambda made: jax.device_put(made, place, may_alias=True), results)
 
 
 def _read(value: Any) -> Any:

@@ -58,6 +58,20 @@ def test_they_equal_those_of_xla(ways, dtype):
     assert ways == ([] if dtype == jnp.bfloat16 else made)  # NumPy itself has no bfloat16
 
 
+@pytest.mark.parametrize("bound", [False, True])
+def test_they_are_bound_to_the_device_as_those_of_xla(ways, bound):
+    """A program would be compiled again for arguments that are not."""
+    x = jax.device_put(random(ROWS, 3), jax.devices()[0] if bound else None)
+    program = jax.jit(lambda z: z + 1)
+    program(by_xla(pairwise_l1, x, x))
+    for y in (x, random(ROWS, 3)):
+        found = pairwise_l1(x, y)
+        assert found.committed == by_xla(pairwise_l1, x, y).committed == bound
+        program(found)
+    assert program._cache_size() == 1
+    assert ways == ["pairwise_l1"] * 2
+
+
 def test_double_precision_stays_with_xla(ways):
     with enabled_64_bits():
         x = random(ROWS, 3, dtype=jnp.float64)

@@ -261,8 +261,9 @@ def test_empty_out_has_no_elements_that_could_share_memory():
     assert pairwise_l1(np.zeros((0, 3)), np.zeros((5, 3)), out=out) is out
 
 
-def test_given_array_whose_elements_share_memory_is_refused() -> None:
-    out = np.lib.stride_tricks.as_strided(np.empty(4), (5, 4), (0, 8))
+@pytest.mark.parametrize("strides", [(0, 8), (16, 8), (8, 24), (-16, 8)])
+def test_given_array_whose_elements_share_memory_is_refused(strides: tuple[int, int]) -> None:
+    out = np.lib.stride_tricks.as_strided(np.empty(30)[10:], (5, 4), strides)
     with pytest.raises(ArgumentError, match="`out` has elements that share memory"):
         pairwise_l1(X, Y, out=out)
 

@@ -4,7 +4,6 @@
 Importing this file registers all built-in ops, so that saved programs that contain them load.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,10 +18,10 @@ from nativeops.frameworks.tensorflow_errors import check_dense, explain, unfit
 from nativeops.frameworks.tensorflow_gradient import Gradient, connect_gradient
 from nativeops.frameworks.tensorflow_handle import Handle
 from nativeops.frameworks.tensorflow_pfor import connect_pfor
-from nativeops.library import extension
+from nativeops.library import extension, lock_over_forks
 from nativeops.registry import ops
 
-_registering = threading.RLock()
+_registering = lock_over_forks()
 _BY_ID: dict[int, Op[Any]] = {}
 _FAILURES = (
     core._NotOkStatusException,

@@ -5,7 +5,6 @@ Importing this file registers all built-in ops, so that saved programs that cont
 """
 
 import hashlib
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ from nativeops.frameworks.torch_direct import connect_direct
 from nativeops.frameworks.torch_explain import explain
 from nativeops.frameworks.torch_handle import Handle
 from nativeops.frameworks.torch_out import is_seen, run_into
-from nativeops.library import extension
+from nativeops.library import extension, lock_over_forks
 from nativeops.lists import as_arrays
 from nativeops.registry import ops
 
-_registering = threading.RLock()
+_registering = lock_over_forks()
 _handles: dict[str, Handle] = {}  # by key: a notebook may declare the same op again
 
 # Names of this file, because looking them up in `torch._C` would cost as much as asking them.

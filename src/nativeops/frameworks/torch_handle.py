@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a call in PyTorch needs of an op's declaration; see `torch_register` for the dispatcher."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,10 @@ from nativeops.frameworks.torch_gradient import Function
 from nativeops.frameworks.torch_out import not_compiled
 from nativeops.frameworks.torch_register import LIBRARY, SPACE, name_of, register, register_into
 from nativeops.frameworks.torch_vmap import vmap_rule
-from nativeops.library import define
+from nativeops.library import define, lock_over_forks
 
 _MISSING = object()
-_registering = threading.RLock()
+_registering = lock_over_forks()
 
 
 class Handle:

@@ -103,6 +103,11 @@ def test_a_state_is_updated_in_its_own_memory():
         (torch.empty(6, 5), ShapeError, r"`out` must have the shape \[5, 6\]"),
         (torch.empty(5, 6).double(), DtypeError, "`out` must be float32, but is float64"),
         (torch.empty(5, 1).expand(5, 6), ArgumentError, "`out` has elements that share memory"),
+        (
+            torch.empty(14).as_strided((5, 6), (2, 1)),
+            ArgumentError,
+            "`out` has elements that share",
+        ),
         ([1.0], ArgumentError, "`out` must be a dense tensor, but is list"),
     ],
 )

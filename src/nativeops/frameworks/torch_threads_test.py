@@ -58,6 +58,24 @@ def test_forked_child_uses_threads_of_its_own():
     assert out.split() == ["0"]
 
 
+def test_forked_child_takes_as_many_threads_as_pytorch():
+    # A worker of a DataLoader sets one: with many workers the CPUs would be shared many times.
+    out = run(
+        "set_num_threads(8); check()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    made = []\n"
+        "    for threads in (1, 3):\n"
+        "        torch.set_num_threads(threads)\n"
+        "        before = n_threads()\n"
+        "        pairwise_l1(x, y)\n"
+        "        made.append(n_threads() - before)\n"
+        "    os._exit(0 if made == [0, 2] else 1)\n"
+        "print(os.waitpid(child, 0)[1])\n"
+    )
+    assert out.split() == ["0"]
+
+
 def test_many_threads_may_call_at_once():
     out = run(
         "threads = [threading.Thread(target=lambda: [check() for _ in range(20)])"

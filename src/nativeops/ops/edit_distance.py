@@ -37,8 +37,9 @@ def edit_distance(
     Returns: the distance; with ``normalize=True`` that of `normalized_edit_distance`.
     Raises: RangeError for a length that is none (on the CPU; kept within bounds on CUDA).
     Gradient: none; it is constant almost everywhere.
-    Cost: O(a_len·b_len / 64) word operations on the CPU, O((2·max_distance + 1)·a_len / 64) with a
-        limit; memory O(ta + tb) a thread. On CUDA one block a pair, O(a_len + b_len) steps.
+    Cost: O(a_len·b_len / 64) word operations on the CPU, with a limit at most
+        O(a_len·(max_distance + 512) / 64), and few where sequences have little in common; memory
+        O(ta + tb) a thread. On CUDA one block a pair, O(a_len + b_len) steps.
     Same as: ``rapidfuzz.distance.Levenshtein.distance``, ``tf.edit_distance(normalize=False)``.
     Source: Levenshtein 1966; Myers 1999, A fast bit-vector algorithm; Hyyrö 2003, A bit-vector
         algorithm for computing Levenshtein and Damerau edit distances; Ukkonen 1985 (the limit).

@@ -38,18 +38,21 @@ void run_pairs(Device& dev, int64_t items, int64_t limit, int64_t alike, Pairs&&
   std::vector<Task<I>> tasks, banded;
   tasks.reserve(items);
   for (int64_t item = 0; item < items; ++item) {
-    const Task<I> task = pair(item);
+    Task<I> task = pair(item);
+    task.limit = limit;
     const int64_t n = task.pattern.n, m = task.text.n, apart = n < m ? m - n : n - m;
     if (limit >= 0 && apart > limit) {
       put(item, capped(apart, limit));
     } else {
-      (narrow(limit, std::min(n, m)) ? banded : tasks).push_back(task);
+      const bool in_bands = limit >= 0 && n > kMiddle &&
+                            worth_bands({n, m, limit}, items > 1 ? 1 : dev.num_threads());
+      (in_bands ? banded : tasks).push_back(task);
     }
   }
   run_tables(dev, tasks, finish);
   dev.parallel(static_cast<int64_t>(banded.size()), [&](int64_t i) {
-    const auto& [pattern, text, item] = banded[i];
-    put(item, capped(banded_distance(pattern, text, limit), limit));
+    const Task<I>& task = banded[i];
+    put(task.item, capped(Banded<I>(task.pattern, task.text, limit).run(), limit));
   });
 }
 

@@ -94,8 +94,8 @@ def test_chain_of_several_bands_agrees_with_rapidfuzz() -> None:
 
 
 @tuned
-@pytest.mark.parametrize("limit", [0, 1, 20, 63, 64, 65, 100])
-def test_narrow_band_of_a_long_pair_agrees_with_rapidfuzz(limit: int) -> None:
+@pytest.mark.parametrize("limit", [0, 1, 20, 63, 64, 65, 100, 512, 900, 2500])
+def test_bands_of_a_long_pair_agree_with_rapidfuzz(limit: int) -> None:
     random = np.random.default_rng(limit)
     a = labels(random, 1, 4500, 40).repeat(6, 0)
     b, m = a.copy(), np.full(6, 4500, np.int32)
@@ -107,6 +107,23 @@ def test_narrow_band_of_a_long_pair_agrees_with_rapidfuzz(limit: int) -> None:
     for level in levels()[1:]:
         with selected(level):
             assert np.array_equal(edit_distance(a, b, b_len=m, max_distance=limit), expected)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_pairs_of_any_lengths_within_a_limit_agree_with_rapidfuzz(level: str) -> None:
+    random = np.random.default_rng(0)
+    for most in (60, 150, 300, 520, 1500):
+        a = labels(random, 11, most, 7, "int64")
+        a[5:] *= 2**40  # numbers in their place
+        b = alike(random, a, most + 13, 7)
+        n, m = lengths(random, a), lengths(random, b)
+        m = np.where(random.random(11) < 0.7, np.minimum(n + random.integers(0, 13), m), m)
+        m = m.astype(np.int32)
+        expected = rapidfuzz(a, b, n, m)
+        for limit in (*range(0, 70, 9), most // 3, most):
+            with selected(level):
+                found = edit_distance(a, b, n, m, max_distance=limit)
+            assert np.array_equal(found, np.minimum(expected, limit + 1)), (most, limit)
 
 
 @pytest.mark.parametrize("level", levels())

@@ -9,7 +9,7 @@ namespace nativeops {
 struct TeamSoftmax {
   // norm[t,b] = log Σ_c e^logits[t,b,c]; 0 where all logits are -infinity, which then stay that.
   template <class T>
-  static void log_sums(Device& dev, In<T, 3> logits, const Places& places, Accum<T>* norm) {
+  static void log_sums(Device& dev, In<T, 3> logits, const Places& places, LogSum<Accum<T>>* norm) {
     using A = Accum<T>;
     const int64_t batch = logits.size(1), classes = logits.size(2);
     for_each_item(
@@ -20,7 +20,8 @@ struct TeamSoftmax {
           const A most = team.max(0, classes, [=](int64_t c) { return A(logits(t, b, c)); });
           const A sum =
               team.sum(0, classes, [=](int64_t c) { return exp(A(logits(t, b, c)) - most); });
-          if (team.rank() == 0) norm[i] = most == lowest<A>() ? A(0) : most + log(sum);
+          if (team.rank() > 0) return;
+          norm[i] = most == lowest<A>() ? LogSum<A>{0, 0} : LogSum<A>{most, log(sum)};
         },
         classes);
   }
@@ -43,7 +44,7 @@ void fsa_loss(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> weigh
   check_range("lengths", lengths, 0, steps, "the steps of `logits`");
   check_automata(automata, "logits");
   if (batch == 0) return;
-  auto norm = dev.template workspace<A>(normalized ? 0 : steps * batch);
+  auto norm = dev.template workspace<LogSum<A>>(normalized ? 0 : steps * batch);
   const Places places = padded(logits, lengths);
   if (!normalized) Softmax::log_sums(dev, logits, places, norm.data());
   const Index<T> index(dev, automata);
@@ -68,18 +69,18 @@ struct LossGrad {
   Out<T, 1> d_weights, d_end_weights;
   In<T, 1> d_out;
   Automata<T> automata;
-  const A* norm;
+  const LogSum<A>* norm;
   int64_t batch;
 
   KERNEL A own(int64_t t, int64_t b, int64_t c) const {
-    return norm ? Softmax::power(A(logits(t, b, c)) - norm[t * batch + b]) : A(0);
+    return norm ? Softmax::power(norm[t * batch + b].from(A(logits(t, b, c)))) : A(0);
   }
   // The first part of d_logits in a frame.
-  KERNEL void write_own(Team team, In<T, 1> x, A log_sum, A d, Out<T, 1> row) const {
+  KERNEL void write_own(Team team, In<T, 1> x, LogSum<A> log_sum, A d, Out<T, 1> row) const {
     const bool side_by_side = x.stride(0) == 1 && row.stride(0) == 1;
     const auto put = [=](int64_t from, int64_t to) {
       team.each(0, row.size(0), [=](int64_t c) {
-        row.data[c * to] = T(d * Softmax::power(A(x.data[c * from]) - log_sum));
+        row.data[c * to] = T(d * Softmax::power(log_sum.from(A(x.data[c * from]))));
       });
     };
     if (!norm) return team.each(0, row.size(0), [=](int64_t c) { row(c) = T(A(0)); });
@@ -99,7 +100,7 @@ struct LossGrad {
     const LossGrad self = *this;
     if (d_logits) {
       const Out<T, 1> row = at(at(d_logits, t), b);
-      write_own(team, at(at(logits, t), b), norm ? norm[t * batch + b] : A(0), d, row);
+      write_own(team, at(at(logits, t), b), norm ? norm[t * batch + b] : LogSum<A>{0, 0}, d, row);
       team.sync();
       team.each(0, g.slots(), [=](int64_t s) {
         row(label[s]) = T(d * (self.own(t, b, label[s]) - share_of(sums[s], all)));
@@ -178,7 +179,7 @@ void fsa_loss_grad(Device& dev, In<T, 3> logits, In<int32_t, 2> edges, In<T, 1> 
     for_each(dev, d_end_weights, [=] KERNEL(int64_t i) { d_end_weights(i) = T(A(0)); });
   }
   if (batch == 0) return;
-  auto norm = dev.template workspace<A>(normalized ? 0 : steps * batch);
+  auto norm = dev.template workspace<LogSum<A>>(normalized ? 0 : steps * batch);
   const Places places = padded(logits, lengths);
   if (!normalized) Softmax::log_sums(dev, logits, places, norm.data());
   const Memory<T> memory(dev, automata, steps);

@@ -12,7 +12,7 @@ namespace nativeops::tuned {
 // As nativeops::TeamSoftmax.
 struct VectorSoftmax {
   template <class T>
-  static void log_sums(Device& dev, In<T, 3> logits, const Places& places, Accum<T>* norm) {
+  static void log_sums(Device& dev, In<T, 3> logits, const Places& places, LogSum<Accum<T>>* norm) {
     using A = Accum<T>;
     constexpr int64_t kFrames = 16;
     const int64_t batch = logits.size(1);
@@ -21,11 +21,11 @@ struct VectorSoftmax {
         [&] { return LogitRows<T>(dev, logits); },
         [&](const LogitRows<T>& rows, int64_t task) {
           for_each_frame(logits, task * kFrames, kFrames, [&](int64_t t, int64_t b) {
-            A* const to = norm + t * batch + b;
-            *to = 0;
+            LogSum<A>* const to = norm + t * batch + b;
+            *to = {0, 0};
             if (t >= places.frames(b) || logits.size(2) == 0) return;
             const auto sums = simd::softmax_sums(rows.at(t, b), logits.size(2));
-            if (sums.sum != 0) *to = sums.largest + log(sums.sum);
+            if (sums.sum != 0) *to = {sums.largest, log(sums.sum)};
           });
         });
   }

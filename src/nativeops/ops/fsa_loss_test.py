@@ -92,6 +92,23 @@ def test_gradcheck_for_logits_weights_and_end_weights(normalized: bool) -> None:
 
 
 @each_level
+@pytest.mark.parametrize("offset", [-1e9, -1e4, 1e6])
+def test_what_is_added_to_all_logits_changes_nothing(level: str, offset: float) -> None:
+    """Beyond the rounding of the logits themselves: the sum of a frame keeps its digits."""
+    x = torch.randn(40, 2, 12) + offset
+    arguments = ctc_fsa(torch.tensor([[1, 2, 2, 5], [3, 7, 1, 9]], dtype=torch.int32))
+    made = []
+    for dtype in (torch.float32, torch.float64):
+        own = x.to(dtype).requires_grad_()
+        rest = [a.to(dtype) if a.is_floating_point() else a for a in arguments]
+        with selected(level):
+            loss = fsa_loss(own, *rest)
+            made.append([loss.detach(), torch.autograd.grad(loss.sum(), own)[0]])
+    for found, expected in zip(*made, strict=True):
+        torch.testing.assert_close(found, expected.float(), rtol=2e-6, atol=2e-6)
+
+
+@each_level
 def test_infeasible_target_is_infinite_with_zero_gradient(level: str) -> None:
     logits = torch.randn(4, 3, 5, requires_grad=True)
     edges, weights, ends = ctc_fsa(torch.tensor([[1, 2, 3], [1, 1, 1], [4, 2, 1]]))

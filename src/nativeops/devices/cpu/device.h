@@ -61,7 +61,10 @@ class Workspace {
 
 struct Device {
   const NativeopsServices* services;
-  const NativeopsCall* call = nullptr;
+  const NativeopsCall* call;
+
+  explicit Device(const NativeopsServices* services, const NativeopsCall* call = nullptr)
+      : services(services), call(call), threads_(services->num_threads()) {}
 
   // body(i) for every i in [0, n), spread over the pool; returns when all are done. An exception
   // of a body comes out here; which of several is not defined.
@@ -89,13 +92,17 @@ struct Device {
     if (context.error) std::rethrow_exception(context.error);
   }
 
-  int num_threads() const { return services->num_threads(); }
+  // The same for as long as the call runs: memory is sized by it, and another thread may set it.
+  int num_threads() const { return threads_; }
   bool crowded() const { return services->crowded() != 0; }
 
   template <class T>
   Workspace<T> workspace(int64_t count) {
     return Workspace<T>(services, call, count);
   }
+
+ private:
+  int threads_;
 };
 
 }  // namespace nativeops

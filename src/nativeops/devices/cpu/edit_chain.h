@@ -134,6 +134,41 @@ class Chain {
   Words stays_[kChain] = {}, minus_[kChain] = {};
 };
 
+// Many vectors of words through some columns; `plus` and `minus` as for a chain.
+inline void run_chain(int64_t vectors, const Columns& columns, uint64_t* plus, uint64_t* minus) {
+  if (vectors == 1) Chain<1>::run(columns, plus, minus);
+  if (vectors == 2) Chain<2>::run(columns, plus, minus);
+  if (vectors == 3) Chain<std::min(3, kVectors)>::run(columns, plus, minus);
+  if (vectors == 4) Chain<kVectors>::run(columns, plus, minus);
+}
+
+// Where the labels of some rows match: the words of a chain for each label, and row 0 for all
+// others.
+class Matches {
+ public:
+  // Numbers of `rows` labels, all below `numbers`.
+  void find(const int32_t* label, int64_t rows, int64_t words, int64_t numbers) {
+    row_of_.assign(numbers, 0);
+    int32_t last = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      int32_t& row = row_of_[label[i]];
+      if (row == 0) row = ++last;
+    }
+    memory_.assign((last + 1) * words + 8, 0);
+    words_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) % 64) / 8;
+    for (int64_t i = 0; i < rows; ++i) {
+      words_[row_of_[label[i]] * words + i / kBits] |= uint64_t{1} << i % kBits;
+    }
+  }
+  const int32_t* row_of() const { return row_of_.data(); }
+  const uint64_t* words() const { return words_; }
+
+ private:
+  std::vector<int32_t> row_of_;
+  std::vector<uint64_t> memory_;
+  uint64_t* words_ = nullptr;  // where the memory begins a cache line
+};
+
 // A pair, in bands of the longest chain. The tiles of bands and columns may be computed by several
 // threads: each needs the one above it and the one to its left.
 template <class I>
@@ -148,7 +183,7 @@ class LongPair {
         above_minus_(text.n, 0),
         plus_(bands() * kVectors * kWords, ~uint64_t{0}),
         minus_(plus_.size(), 0),
-        band_(bands()) {
+        matches_(bands()) {
     Range<I> range;
     range.add(pattern);
     Alphabet<I> alphabet(range, pattern.n);
@@ -177,12 +212,6 @@ class LongPair {
   const uint64_t* minus() const { return minus_.data(); }
 
  private:
-  struct Band {
-    std::vector<int32_t> row_of;
-    std::vector<uint64_t> memory;
-    uint64_t* matches;  // where the memory begins a cache line
-  };
-
   int64_t bands() const { return (rows_ + kBandRows - 1) / kBandRows; }
   int64_t vectors(int64_t band) const {
     const int64_t rows = std::min(kBandRows, rows_ - band * kBandRows);
@@ -190,43 +219,26 @@ class LongPair {
   }
 
   void tile(int64_t b, int64_t first, int64_t count, bool last) {
-    Band& band = band_[b];
-    if (first == 0) prepare(b);
-    const Columns columns{text_.data() + first,        band.row_of.data(),          band.matches,
-                          above_stays_.data() + first, above_minus_.data() + first, count};
-    uint64_t* plus = &plus_[b * kVectors * kWords];
-    uint64_t* minus = &minus_[b * kVectors * kWords];
-    const int64_t many = vectors(b);
-    if (many == 1) Chain<1>::run(columns, plus, minus);
-    if (many == 2) Chain<2>::run(columns, plus, minus);
-    if (many == 3) Chain<std::min(3, kVectors)>::run(columns, plus, minus);
-    if (many == 4) Chain<kVectors>::run(columns, plus, minus);
-    if (last) band = Band();
-  }
-
-  // The matches of a band: a row of words for each of its labels, and row 0 for all others.
-  void prepare(int64_t b) {
-    Band& band = band_[b];
-    const int64_t first = b * kBandRows, end = std::min(rows_, first + kBandRows);
-    const int64_t words = vectors(b) * kWords;
-    band.row_of.assign(numbers_, 0);
-    int32_t rows = 1;
-    for (int64_t i = first; i < end; ++i) {
-      int32_t& row = band.row_of[pattern_[i]];
-      if (row == 0) row = rows++;
+    Matches& matches = matches_[b];
+    if (first == 0) {
+      const int64_t row = b * kBandRows, rows = std::min(kBandRows, rows_ - row);
+      matches.find(&pattern_[row], rows, vectors(b) * kWords, numbers_);
     }
-    band.memory.assign(rows * words + 8, 0);
-    band.matches = band.memory.data() + (-reinterpret_cast<uintptr_t>(band.memory.data()) % 64) / 8;
-    for (int64_t i = first; i < end; ++i) {
-      const int64_t row = band.row_of[pattern_[i]];
-      band.matches[row * words + (i - first) / kBits] |= uint64_t{1} << (i - first) % kBits;
-    }
+    const Columns columns{text_.data() + first,
+                          matches.row_of(),
+                          matches.words(),
+                          above_stays_.data() + first,
+                          above_minus_.data() + first,
+                          count};
+    const int64_t word = b * kVectors * kWords;
+    run_chain(vectors(b), columns, &plus_[word], &minus_[word]);
+    if (last) matches = Matches();
   }
 
   int64_t rows_, columns_, numbers_;
   std::vector<int32_t> pattern_, text_;
   std::vector<uint64_t> above_stays_, above_minus_, plus_, minus_;
-  std::vector<Band> band_;
+  std::vector<Matches> matches_;
 };
 
 }  // namespace nativeops::tuned::edits

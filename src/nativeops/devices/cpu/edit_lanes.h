@@ -18,11 +18,19 @@ template <class I>
 struct Task {
   Sequence<I> pattern, text;
   int64_t item;
+  int64_t limit = -1;  // distances above it need not be told apart; -1 is none
 };
 
 constexpr int64_t kShort = 256;   // labels of a pattern that is always computed in this way
 constexpr int64_t kMiddle = 512;  // and of one that is where the pairs are many
 constexpr int64_t kColumns = 32;  // whose matches are found ahead of the steps
+
+// Words from `first` to before `end`.
+struct Reach {
+  int64_t first, end;
+
+  bool has(int64_t word) const { return word >= first && word < end; }
+};
 
 // The pairs of one group, in codes. Patterns are read in whole words, whose excess rows nobody
 // looks at: what they hold never goes upwards.
@@ -30,16 +38,30 @@ template <class Code>
 struct Group {
   int count = 0;
   const Code *pattern[kWords], *text[kWords];
-  int64_t words[kWords], columns[kWords];
+  int64_t words[kWords], rows[kWords], columns[kWords];
+  int64_t limit = -1;
+
+  // The words in which ways within the limit can pass some columns from `column` on.
+  Reach reach(int64_t column) const {
+    Reach all{INT64_MAX, 0};
+    for (int k = 0; k < count; ++k) {
+      const int64_t apart = columns[k] - rows[k];
+      const int64_t above = (limit + apart) / 2, below = (limit - apart) / 2;
+      all.first = std::min(all.first, std::max<int64_t>(0, column - above) / kBits);
+      all.end = std::max(all.end, std::min(words[k], (column + kColumns + below) / kBits + 1));
+    }
+    return all;
+  }
 };
 
 // equal[j, w, lane]: where the word w of each pattern matches column first + j of its text. Labels
 // are compared 64 at a time: no table has to be made, whatever they are.
 template <class Code>
-void find_matches(const Group<Code>& group, int64_t first, int64_t words, uint64_t* equal) {
+void find_matches(const Group<Code>& group, int64_t first, int64_t words, const Reach& reach,
+                  uint64_t* equal) {
   for (int k = 0; k < group.count; ++k) {
     const int64_t last = std::min(group.columns[k], first + kColumns);
-    for (int64_t w = 0; w < group.words[k]; ++w) {
+    for (int64_t w = reach.first; w < std::min(reach.end, group.words[k]); ++w) {
       const Code* pattern = group.pattern[k] + w * kBits;
       uint64_t* to = equal + w * kWords + k;
       for (int64_t j = first; j < last; ++j, to += words * kWords) {
@@ -57,14 +79,31 @@ struct Lanes {
     simd::unroll<kHeight>([&](auto w) { rows[w] = {simd::words(~uint64_t{0}), Words{}}; });
   }
   // One column further, whose matches these are, kStride from word to word of a pair. Above the
-  // first row the distance grows by one.
-  template <int kStride = kWords>
-  [[gnu::always_inline]] void step(const uint64_t* equal) {
+  // first row the distance grows by one, and so it does in words out of reach.
+  template <int kStride = kWords, bool kAll = true>
+  [[gnu::always_inline]] void step(const uint64_t* equal, const Reach& reach = {}) {
     Words stays{}, minus{};
     simd::unroll<kHeight>([&](auto w) __attribute__((always_inline)) {
+      if (!kAll && !reach.has(w)) return;
       rows[w].step(simd::load_words(equal + w * kStride), stays, minus, stays, minus);
       if (w + 1 < kHeight) stays = stays >> 63, minus = minus >> 63;
     });
+  }
+  // Whether a distance within the limit may stand in one of these words after so many columns, a
+  // bit for each pair: rows differ by one at most, so half of what both ends of a word exceed its
+  // 64 rows by is less than any of them.
+  unsigned hopeful(int64_t columns, int64_t limit, const Reach& reach) const {
+    Words top = simd::words(static_cast<uint64_t>(columns));
+    unsigned found = 0;
+    simd::unroll<kHeight>([&](auto w) {
+      const Words end = top + sum_down(rows[w].plus, rows[w].minus, simd::words(~uint64_t{0}));
+      for (int k = 0; reach.has(w) && k < kWords; ++k) {
+        const auto both = static_cast<int64_t>(top[k] + end[k]);
+        found |= unsigned{both - kBits <= 2 * limit} << k;
+      }
+      top = end;
+    });
+    return found;
   }
   void store(uint64_t* plus, uint64_t* minus) const {
     simd::unroll<kHeight>([&](auto w) {
@@ -76,12 +115,13 @@ struct Lanes {
 
 // done(lane, plus, minus) for every pair of the group after its last column, with the differences
 // down that column; the words of a pair are kWords apart.
-template <int kHeight, class Code, class F>
-void run_group(const Group<Code>& group, F&& done) {
+template <int kHeight, bool kAll, class Code, class F>
+void run_columns(const Group<Code>& group, F&& done) {
   alignas(64) uint64_t equal[kColumns * kHeight * kWords];
   alignas(64) uint64_t plus[kHeight * kWords], minus[kHeight * kWords];
   Lanes<kHeight> lanes;
   unsigned open = (1u << group.count) - 1;
+  Reach reach{0, kHeight};
   for (int64_t column = 0; open != 0;) {
     int64_t next = INT64_MAX;  // the column behind which the next pair ends
     for (int k = 0; k < group.count; ++k) {
@@ -89,16 +129,29 @@ void run_group(const Group<Code>& group, F&& done) {
     }
     for (; column < next; ++column) {
       const int64_t ahead = column % kColumns;
-      if (ahead == 0) find_matches(group, column, kHeight, equal);
-      lanes.step(equal + ahead * kHeight * kWords);
+      if (ahead == 0) {
+        if (!kAll && (lanes.hopeful(column, group.limit, reach) & open) == 0) {
+          next = INT64_MAX;  // what is known is above the limit
+          break;
+        }
+        if (!kAll) reach = group.reach(column);
+        find_matches(group, column, kHeight, reach, equal);
+      }
+      lanes.template step<kWords, kAll>(equal + ahead * kHeight * kWords, reach);
     }
     lanes.store(plus, minus);
     for (int k = 0; k < group.count; ++k) {
-      if ((open >> k & 1) == 0 || group.columns[k] != next) continue;
+      if ((open >> k & 1) == 0 || group.columns[k] > next) continue;
       done(k, plus + k, minus + k);
       open &= ~(1u << k);
     }
   }
+}
+
+template <int kHeight, class Code, class F>
+void run_group(const Group<Code>& group, F&& done) {
+  if (kHeight == 1 || group.limit < 0) return run_columns<kHeight, true>(group, done);
+  run_columns<kHeight, false>(group, done);
 }
 
 // f(labels) with the patterns or the texts of some tasks; those that lie side by side as one, which
@@ -121,6 +174,7 @@ template <class Code, class I, class F>
 void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done) {
   Group<Code> group;
   group.count = count;
+  group.limit = tasks[0].limit;
   Code* codes = reinterpret_cast<Code*>(memory);
   const Code* next = codes;
   const auto write = [&](const Sequence<I>& labels) {
@@ -131,7 +185,8 @@ void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done
   for_joined(tasks, count, &Task<I>::text, write);
   int64_t height = 1;
   for (int k = 0; k < count; ++k) {
-    group.words[k] = words_for(tasks[k].pattern.n);
+    group.rows[k] = tasks[k].pattern.n;
+    group.words[k] = words_for(group.rows[k]);
     height = std::max(height, group.words[k]);
     group.pattern[k] = next;
     next += tasks[k].pattern.n;
@@ -172,7 +227,7 @@ void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
     const auto sequence = [&](const std::vector<int32_t>& v) {
       return Sequence<int32_t>{v.data(), 1, static_cast<int64_t>(v.size())};
     };
-    coded[k] = {sequence(numbers[numbers.size() - 2]), sequence(numbers.back()), k};
+    coded[k] = {sequence(numbers[numbers.size() - 2]), sequence(numbers.back()), k, tasks[k].limit};
   }
   run_coded<uint32_t>(coded, count, 0, memory,
                       [&](const Task<int32_t>& task, const uint64_t* plus, const uint64_t* minus) {

@@ -26,11 +26,22 @@ inline bool may_use_amx() {
 #endif
 }
 
+// Whether there are conversions of float16, which not all compilers can be asked for.
+inline bool has_f16c() {
+#if defined(__x86_64__)
+  unsigned eax = 1, ebx = 0, ecx = 0, edx = 0;
+  __asm__("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  return ecx >> 29 & 1;
+#else
+  return false;
+#endif
+}
+
 // 0 portable, 1 AVX2 + FMA + F16C, 2 AVX-512 (F, BW, DQ, VL, CD), 3 AVX-512 (also bf16) + AMX-bf16.
 inline int level() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");

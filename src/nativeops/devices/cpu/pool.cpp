@@ -205,12 +205,17 @@ bool forked() {
 void set_num_threads(int32_t n) { wanted.store(std::max(1, n)); }
 
 void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context) {
-  const int32_t threads = num_threads();
+  parallel_on(num_threads(), n, body, context);
+}
+
+void parallel_on(int32_t threads, int64_t n, void (*body)(void* context, int64_t i),
+                 void* context) {
   if (n <= 1 || threads == 1 || inside || !turn->try_lock()) return run_alone(n, body, context);
   const std::unique_lock<std::mutex> lock(*turn, std::adopt_lock);
   if (pool == nullptr || pool->wanted() != threads) {
     watch_forks();
     delete pool;
+    pool = nullptr;  // as there may be no memory for another one
     pool = new Pool(threads);
   }
   Job job(n, threads, body, context);

@@ -35,6 +35,8 @@ class Job {
 // A second caller, while the pool is busy or from inside a task, runs its tasks alone: the number
 // of busy threads never exceeds the pool's by more than the callers.
 void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context);
+// The same with at most so many threads. A pool of another size is made anew.
+void parallel_on(int32_t threads, int64_t n, void (*body)(void* context, int64_t i), void* context);
 
 // The same by the caller alone.
 inline void run_alone(int64_t n, void (*body)(void* context, int64_t i), void* context) {

@@ -59,8 +59,11 @@ class Cublas {
  private:
   Cublas() {
     void* library = nullptr;
-    for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so"}) {
-      if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    // What a framework has loaded suits the driver; another version may not.
+    for (const int how : {RTLD_NOW | RTLD_NOLOAD, RTLD_NOW | RTLD_LOCAL}) {
+      for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so"}) {
+        if (!library) library = dlopen(name, how);
+      }
     }
     if (!library) {
       throw std::runtime_error(
