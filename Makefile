@@ -73,7 +73,7 @@ test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and U
 # The level that this machine may not have, by the names of its ops.
 test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs AVX-512 with bf16)
 	$(python) tests/aside.py build/tiles -DNATIVEOPS_CUDA=off -DNATIVEOPS_SOFT_TILES=ON \
-	  '-DNATIVEOPS_LEVELS=portable;amx'
+	  '-DNATIVEOPS_LEVELS=portable;avx512;amx'
 	NATIVEOPS_ISA=amx build/tiles/environment/bin/python -m pytest $(TESTS) -m "not cuda and not slow" \
 	  $(addprefix build/tiles/package/nativeops/ops/,$(addsuffix _test.py,lstm native_lstm gru rnn recurrent recurrent_batch recurrent_precision))
 

@@ -48,14 +48,31 @@ def swap_first(array: Array) -> Array:
     return module.transpose(array, [1, 0, 2])  # type: ignore[no-any-return]
 
 
+def to_numpy(array: Any) -> Any:
+    """The numbers in NumPy, of whatever framework and device, without a way back.
+
+    An error of the framework where a program is only being built.
+    """
+    if hasattr(array, "new_tensor"):
+        array = array.detach().cpu()
+        if dtype_name(array) == "bfloat16":
+            array = array.float()
+    return np.asarray(array)
+
+
+def is_compiling(array: Any) -> bool:
+    """Whether PyTorch's compiler traces the code that asks, with a tensor of any values."""
+    return hasattr(array, "new_tensor") and sys.modules["torch"].compiler.is_compiling()
+
+
 def known(op: str, name: str, values: Any) -> list[int] | None:
     """A list or an array of integers as a list; None while a framework compiles for any values."""
-    if _are_plain(values):
+    if are_plain(values):
         return list(values)
-    if hasattr(values, "new_tensor") and sys.modules["torch"].compiler.is_compiling():
+    if is_compiling(values):
         return None
     try:
-        found = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+        found = to_numpy(values)
     except (TypeError, NotImplementedError, RuntimeError):  # a tracer of JAX, a tensor of a graph
         return None
     if found.ndim != 1:
@@ -73,8 +90,10 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
     if values is None:
         return None
     module = namespace(like)
-    plain = _are_plain(values)  # without NumPy, which PyTorch's compiler would not follow
-    if plain:
+    plain = are_plain(values)  # without NumPy, which PyTorch's compiler would not follow
+    if plain and is_compiling(like):  # which would compile again for each other number below
+        values = module.tensor(values, dtype=module.int64, device=like.device)
+    elif plain:
         values = [min(max(value, LEAST), MOST) for value in values]
     direct = plain and hasattr(like, "new_tensor")
     if framework_of(type(values)) in (None, "numpy") and not direct:
@@ -100,7 +119,7 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
     return cast(held, module.int32)
 
 
-def _are_plain(values: Any) -> bool:
+def are_plain(values: Any) -> bool:
     """A list of integers."""
     return isinstance(values, (list, tuple)) and all(type(value) is int for value in values)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from nativeops.arrays import to_numpy
 from nativeops.errors import RangeError, message
 from nativeops.ops.ctc_fsa import ctc_fsa
 
@@ -44,9 +45,14 @@ class Automata(NamedTuple):
         """The number of sequences."""
         return int(self.start_end_states.shape[1])
 
-    def arguments(self) -> dict[str, Any]:
-        """All of it by name, without what is None: ``fast_baum_welch(scores, **a.arguments())``."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+    def arguments(self, dtype: Any = np.float32) -> dict[str, Any]:
+        """All of it by name, without what is None: ``fast_baum_welch(scores, **a.arguments())``.
+
+        Args:
+            dtype: Of the weights; it must be that of the scores.
+        """
+        given = {name: value for name, value in self._asdict().items() if value is not None}
+        return {n: v.astype(dtype) if v.dtype.kind == "f" else v for n, v in given.items()}
 
 
 def ctc(targets: Sequence[Sequence[int]], *, blank: int = 0, label_loop: bool = True) -> Automata:
@@ -178,7 +184,8 @@ def validate(automata: Any, n_classes: int, lengths: Sequence[int] | None = None
             if owners.setdefault(state, b) != b:
                 text = f"the {what} of sequence {b}, state {state}, belongs to sequence "
                 raise RangeError(message("validate", f"{text}{owners[state]}."))
-    scores = np.zeros((steps, len(frames), n_classes), np.float32)
+    zero = np.zeros((), arrays["weights"].dtype)
+    scores = np.broadcast_to(zero, (steps, len(frames), n_classes))
     best = fast_viterbi(scores, **arrays, lengths=frames.astype(np.int32)).scores
     for b in np.flatnonzero(best == -np.inf) if lengths is not None else ():
         text = f"sequence {b} has no path of {frames[b]} frames."
@@ -193,7 +200,7 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
 
     Args:
         automata: `Automata`, or the results of `ctc_fsa`.
-        sequence: Which of the batch.
+        sequence: Which of the batch; -1 is the last one.
         labels: What to call the classes.
     """
     try:
@@ -202,13 +209,19 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
         raise ImportError("draw needs graphviz: pip install 'nativeops[draw]'") from error
 
     arrays = _named(automata)
+    batch = arrays["start_end_states"].shape[1]
+    if not -batch <= sequence < batch:
+        text = f"`sequence` is {sequence}, but there are {batch} sequences."
+        raise RangeError(message("draw", text))
+    sequence %= batch
     edges, weights, start_end = (arrays[name] for name in Automata._fields[:3])
     ends, end_weights = arrays.get("end_states"), arrays.get("end_weights")
     picture = graphviz.Digraph(graph_attr={"rankdir": "LR"}, node_attr={"shape": "circle"})
     start, finals = int(start_end[0, sequence]), {int(start_end[1, sequence]): 0.0}
     if ends is not None:
         costs = np.zeros(ends.shape[1]) if end_weights is None else end_weights
-        finals = {int(s): float(w) for b, s, w in zip(*ends, costs, strict=True) if b == sequence}
+        own = {int(s): float(w) for b, s, w in zip(*ends, costs, strict=True) if b == sequence}
+        finals = own or finals  # a sequence without ends of its own has that one
     picture.node("start", "", shape="none", width="0")
     picture.edge("start", str(start))
     for state, cost in finals.items():
@@ -226,7 +239,7 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
 def _named(automata: Any) -> dict[str, Any]:
     """The arrays of automata by name, of whatever framework they are."""
     given = {name: getattr(automata, name, None) for name in Automata._fields}
-    return {name: np.asarray(array) for name, array in given.items() if array is not None}
+    return {name: to_numpy(array) for name, array in given.items() if array is not None}
 
 
 def _check_counts(op: str, b: int, states: Iterable[Any], labels: Iterable[Any]) -> None:

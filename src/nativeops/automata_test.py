@@ -133,6 +133,38 @@ def test_validate_says_what_is_wrong() -> None:
         automata.validate(shared, 3)
 
 
+def test_weights_are_of_the_dtype_of_the_scores() -> None:
+    made = automata.ctc([[1], [2, 1]])
+    scores = np.zeros((5, 2, 4))
+    loss = fsa_loss(scores, **made.arguments(np.float64))
+    assert loss.dtype == np.float64
+    np.testing.assert_allclose(
+        loss, fsa_loss(scores.astype(np.float32), **made.arguments()), rtol=1e-6
+    )
+    automata.validate(made._replace(weights=made.weights.astype(np.float64)), 4, [5, 5])
+    with pytest.raises(RangeError, match="sequence 1 has no path of 1 frames"):
+        automata.validate(made._replace(weights=made.weights.astype(np.float64)), 4, [5, 1])
+    torch = pytest.importorskip("torch")
+    weights = torch.from_numpy(made.weights).bfloat16().requires_grad_()
+    automata.validate(made._replace(weights=weights), 4, [5, 5])
+
+
+def test_validate_makes_no_scores() -> None:
+    """Of 100 000 classes in 20 000 frames there would be 119 GiB."""
+    automata.validate(automata.ctc([[1, 99_999]] * 16), 100_000, [20_000] * 16)
+
+
+def test_picture_of_a_sequence_without_ends_of_its_own_has_that_of_the_batch() -> None:
+    pytest.importorskip("graphviz")
+    arcs = [[(0, 1, 1), (1, 1, 2)]] * 2
+    made = automata.from_arcs(arcs, ends=[{1: 0.5}, {}])
+    last = automata.draw(made, 1).source
+    assert "3 [shape=doublecircle]" in last
+    assert automata.draw(made, -1).source == last
+    with pytest.raises(RangeError, match="`sequence` is 2, but there are 2 sequences"):
+        automata.draw(made, 2)
+
+
 def test_picture_shows_states_labels_and_costs() -> None:
     pytest.importorskip("graphviz")
     made = automata.hmm([[0, 1], [1]], loop=0.5, forward=0.5, exit=0.25)

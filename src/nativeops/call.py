@@ -190,7 +190,8 @@ class Op(Generic[F]):
     def only(self, names: Sequence[str]) -> F:
         """The op that makes only these of its optional outputs; the other ones are None.
 
-        Outputs that are not declared as ``| None`` are always made.
+        Outputs that are not declared as ``| None`` are always made. With NumPy's arrays it may also
+        name those that are kept for a gradient, so that the gradient's op can be called.
         """
         wanted = (names,) if isinstance(names, str) else tuple(names)
         return cast(F, partial(cast(Any, self), want=wanted))
@@ -250,14 +251,19 @@ class Op(Generic[F]):
     def __copy__(self) -> "Op[F]":
         return self
 
-    def split(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Any]:
-        """The declared keywords, and `out` and `want`, unless an input has that name."""
+    def split(
+        self, kwargs: Mapping[str, Any], kept: bool = False
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """The declared keywords, and `out` and `want`, unless an input has that name.
+
+        `kept`: whether `want` may name results that are kept for a gradient.
+        """
         declared = dict(kwargs)
         names = self.__signature__.parameters
         out, want = (
             None if name in names else declared.pop(name, None) for name in ("out", "want")
         )
-        self._check_want(want)
+        self._check_want(want, kept)
         return declared, out, want
 
     def split_want(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -284,12 +290,13 @@ class Op(Generic[F]):
         }
         return arrays, attributes
 
-    def _check_want(self, want: Sequence[str] | None) -> None:
+    def _check_want(self, want: Sequence[str] | None, kept: bool) -> None:
         """`want` names outputs that callers get, and leaves away none that every call makes."""
         shown = [spec for spec in self.signature.outputs if not spec.kept]
         names = [spec.name for spec in shown]
+        more = {spec.name for spec in self.signature.outputs if kept}
         for name in want or ():
-            if name not in names:
+            if name not in names and name not in more:
                 text = f"`want` must be among {names}, but has {name!r}."
                 raise RangeError(message(self.name, text))
         always = [name for name in names if want and name not in want]
@@ -302,8 +309,9 @@ class Op(Generic[F]):
         """The outputs to make, as a bit mask; `want` names the optional ones."""
         mask = 0
         for bit, spec in enumerate(self.signature.outputs):
-            chosen = want is None or not spec.optional or spec.name in want
-            mask |= (keep if spec.kept else chosen) << bit
+            named = want is not None and spec.name in want
+            chosen = want is None or not spec.optional or named
+            mask |= (keep or named if spec.kept else chosen) << bit
         return mask
 
     def check(
@@ -335,12 +343,12 @@ class Op(Generic[F]):
         shown = [n for n, spec in enumerate(self.signature.outputs) if not spec.kept]
         return "out" if len(shown) == 1 else f"out[{shown.index(place)}]"
 
-    def collect(self, outputs: Sequence[Any]) -> Any:
-        """What the caller gets: one array, or the NamedTuple of several, without kept ones."""
-        specs = self.signature.outputs
+    def collect(self, outputs: Sequence[Any], kept: bool = False) -> Any:
+        """What the caller gets: one array, or the NamedTuple of several; kept ones if asked."""
         if self.result is None:
             return outputs[0]
-        return self.result(*(None if s.kept else o for s, o in zip(specs, outputs, strict=True)))
+        pairs = zip(self.signature.outputs, outputs, strict=True)
+        return self.result(*(None if s.kept and not kept else o for s, o in pairs))
 
     def differentiate(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """Apply the gradient rule: one gradient (or None) per float input."""

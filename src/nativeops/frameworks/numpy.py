@@ -44,7 +44,7 @@ class NumPy:
 
 def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """One call with all that the fast path leaves out: errors, `out=`, `want=`, rare dtypes."""
-    declared, out, want = op.split(kwargs)
+    declared, out, want = op.split(kwargs, kept=True)
     arrays, attributes = op.bind(args, declared)
     arrays = as_numpy(op, arrays)
     described = given(op, framework, arrays)
@@ -78,7 +78,7 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         raise refused(op.name, f"{op.name}: {text}") or BuildError(message(op.name, text))
     for place in aside:
         outs[place][...] = made[place]
-    return op.collect(outputs)
+    return op.collect(outputs, kept=True)
 
 
 def _readable(array: Any, dtype: str) -> tuple[Any, int]:

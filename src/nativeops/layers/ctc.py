@@ -7,7 +7,18 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from nativeops.arrays import MOST, cast, integers, known, like, mean, namespace, total
+from nativeops.arrays import (
+    MOST,
+    are_plain,
+    cast,
+    integers,
+    is_compiling,
+    known,
+    like,
+    mean,
+    namespace,
+    total,
+)
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
 from nativeops.lists import check_empty, is_list_of_integers
@@ -44,7 +55,8 @@ def ctc_loss(
         input_lengths: The number of frames of each sequence, as an array or a list, from 0 to
             ``t``; ``t`` if left away.
         target_lengths: The number of labels of each, likewise; needed for targets one behind the
-            other. JAX and PyTorch must know these where they compile: there a list.
+            other. JAX must know these where it compiles: there a list, which PyTorch, too, compiles
+            in one program only so.
         blank: The class that says nothing.
         reduction: ``"none"``: the losses ``[b]``; ``"sum"``: their sum; ``"mean"``: the mean of
             each divided by its number of labels (by 1 if it has none).
@@ -72,9 +84,14 @@ def ctc_loss(
     if is_list_of_integers(ctc_losses.signature.inputs[1], targets):
         targets = like(logits, targets, "int32")
     if getattr(targets, "ndim", 0) == 1:  # TensorFlow may not know it: then it must be 2
-        targets = _padded(logits, targets, target_lengths)
-    frames = _lengths("ctc_loss", "input_lengths", input_lengths, logits)
-    labels = _lengths("ctc_loss", "target_lengths", target_lengths, logits)
+        if is_compiling(targets) and not are_plain(target_lengths):
+            from nativeops.frameworks.torch_absent import outside
+
+            targets = outside(_padded, logits, targets, target_lengths)
+        else:
+            targets = _padded(logits, targets, target_lengths)
+    frames = lengths_of("ctc_loss", ctc_losses, "input_lengths", input_lengths, logits)
+    labels = lengths_of("ctc_loss", ctc_losses, "target_lengths", target_lengths, logits)
     loss: Array = ctc_losses(
         logits, targets, frames, labels,
         blank=blank, normalized=normalized, label_loop=label_loop, zero_infinity=zero_infinity,
@@ -115,7 +132,8 @@ def ctc_greedy_decode(
     >>> nativeops.ctc_greedy_decode(ways).labels
     array([[ 1,  1,  2, -1, -1]], dtype=int32)
     """
-    frames = _lengths("ctc_greedy_decode", "input_lengths", input_lengths, logits)
+    op = "ctc_greedy_decode"
+    frames = lengths_of(op, ctc_losses, "input_lengths", input_lengths, logits)
     return ctc_best_path(logits, frames, blank=blank, label_loop=label_loop)
 
 
@@ -123,11 +141,19 @@ for _function in (ctc_loss, ctc_greedy_decode):
     vars(_function)["autograph_info__"] = True  # TensorFlow's AutoGraph leaves them as they are
 
 
-def _lengths(op: str, name: str, values: Any, logits: Any) -> Any:
-    specs = {spec.name: spec for spec in ctc_losses.signature.inputs}
-    if isinstance(values, (list, tuple)) and not values:
-        check_empty(op, specs[name], [(specs["logits"], logits)])
-    return integers(op, name, values, logits)
+def lengths_of(word: str, op: Any, name: str, values: Any, logits: Any) -> Any:
+    """Lengths as an op takes them. None at all for some sequences would count as left away."""
+    specs = {spec.name: spec for spec in op.signature.inputs}
+    if _is_empty(values):
+        check_empty(word, specs[name], [(specs["logits"], logits)])
+    return integers(word, name, values, logits)
+
+
+def _is_empty(values: Any) -> bool:
+    if isinstance(values, (list, tuple)):
+        return not values
+    sizes: Any = getattr(values, "shape", ())
+    return getattr(sizes, "rank", 1) is not None and list(sizes) == [0]  # TensorFlow's may be None
 
 
 def _reduced(loss: Any, labels: Any, targets: Any, averaged: bool) -> Any:

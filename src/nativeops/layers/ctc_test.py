@@ -289,26 +289,48 @@ def test_every_framework_gives_the_same_loss() -> None:
                 assert abs(found - expected) < 1e-6 * expected
 
 
-def test_jax_compiles_targets_one_behind_the_other_with_listed_lengths() -> None:
-    jax = pytest.importorskip("jax")
-    x, joined = RANDOM.standard_normal((9, 2, 5)).astype("float32"), np.array([1, 2, 3])
-    compiled = jax.jit(lambda x, joined: ctc_loss(x, joined, target_lengths=[2, 1]))
-    np.testing.assert_allclose(
-        compiled(x, joined), ctc_loss(x, joined, target_lengths=[2, 1]), rtol=1e-5
-    )
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_array_of_no_lengths_is_not_taken_for_none(framework: str) -> None:
+    pytest.importorskip(framework)
+    place = arrays_of(framework, "cpu").place
+    x, nothing = place(np.zeros((4, 2, 3)), "float32").array, place(np.zeros(0), "int32").array
+    targets = place(np.ones((2, 1)), "int32").array
+    for name in ("input_lengths", "target_lengths"):
+        with pytest.raises(ShapeError, match=f"axis `b` is 2 in `logits` but 0 in `{name}`"):
+            ctc_loss(x, targets, **{name: nothing})
+    with pytest.raises(ShapeError, match="ctc_greedy_decode: axis `b` is 2"):
+        ctc_greedy_decode(x, nothing)
 
 
-def test_torch_compiles_targets_one_behind_the_other_with_listed_lengths() -> None:
+def test_numpy_gets_what_the_gradients_op_takes() -> None:
     torch = pytest.importorskip("torch")
-    x, joined = torch.from_numpy(LOGITS), torch.tensor([1, 2, 3, 1, 4])
-    loss = lambda x, joined: ctc_loss(x, joined, [9, 9, 8], [2, 2, 1])  # noqa: E731
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, joined), loss(x, joined))
-    unknown = torch.compile(
-        lambda x, joined, counts: ctc_loss(x, joined, None, counts), backend="aot_eager"
+    from nativeops.ops.ctc_loss import ctc_losses, ctc_losses_grad
+
+    x, targets = RANDOM.standard_normal((9, 2, 5)), np.array([[1, 2], [3, 3]])
+    made = ctc_losses.only(["loss", "log_sums", "slopes"])(x, targets)
+    d_loss = np.array([1.0, -2.0])
+    found = ctc_losses_grad(
+        x, targets, made.log_sums, made.slopes, d_loss, blank=0, normalized=False
     )
-    with pytest.raises(Exception, match="`target_lengths` is not known while compiling"):
-        unknown(x, joined, torch.tensor([2, 2, 1]))
+    logits = torch.from_numpy(x).requires_grad_()
+    loss = ctc_loss(logits, torch.from_numpy(targets), reduction="none")
+    (expected,) = torch.autograd.grad(loss, logits, torch.from_numpy(d_loss))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert ctc_losses(x, targets).slopes is None
+    with pytest.raises(RangeError, match=r"`want` must be among \['loss'\]"):
+        ctc_losses.only(["loss", "slopes"])(logits, torch.from_numpy(targets))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_targets_of_any_numbers_that_torch_takes(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    from nativeops.layers.torch import CTCLoss
+
+    x = torch.from_numpy(LOGITS).log_softmax(-1)
+    for targets in (torch.tensor([[1, 2], [3, 1], [4, 4]]), torch.tensor([1, 2, 3, 1, 4])):
+        lengths = torch.tensor([9, 9, 8]), torch.tensor([2, 2, 1])
+        given = x, targets.to(getattr(torch, dtype)), *lengths
+        torch.testing.assert_close(CTCLoss()(*given), torch.nn.CTCLoss()(*given))
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

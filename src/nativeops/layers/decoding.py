@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.arrays import like, namespace
+from nativeops.arrays import namespace, to_numpy
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, message
-from nativeops.frameworks import framework_of
+from nativeops.layers.ctc import lengths_of
 from nativeops.ops._prefixes import Options, Scorer, search_batch
 from nativeops.ops.ctc_beam_search import CtcPrefixes, ctc_prefixes
 
@@ -70,7 +70,7 @@ def ctc_beam_search(
         "beam_width": beam_width, "n_best": n_best, "blank": blank, "normalized": normalized,
         "token_threshold": token_threshold, "insertion_bonus": insertion_bonus,
     }  # fmt: skip
-    own: Any = None if lengths is None else like(logits, lengths, "int32")
+    own: Any = lengths_of("ctc_beam_search", ctc_prefixes, "lengths", lengths, logits)
     if not math.isfinite(scorer_weight):
         text = f"`scorer_weight` must be a finite number, but is {scorer_weight!r}."
         raise RangeError(message("ctc_beam_search", text))
@@ -95,10 +95,7 @@ vars(ctc_beam_search)["autograph_info__"] = True  # TensorFlow's AutoGraph leave
 def _on_host(array: Any) -> Any:
     """The numbers in NumPy; an error where a program is only being built."""
     try:
-        plain = array.detach().cpu() if framework_of(type(array)) == "torch" else array
-        if str(plain.dtype) == "torch.bfloat16":
-            plain = plain.float()
-        return np.asarray(plain)
+        return to_numpy(array)
     except Exception as error:
         text = "a `scorer` is called from Python, which a compiled function cannot do."
         hint = "search outside of it, or leave `scorer` away."

@@ -9,6 +9,7 @@ import pytest
 import nativeops
 from nativeops.errors import ArgumentError, NativeOpsError, RangeError
 from nativeops.ops.ctc_beam_search_test import all_sequences, hypotheses, log_softmax
+from nativeops.testing.arrays import arrays_of
 from nativeops.testing.marks import missing
 
 RANDOM = np.random.default_rng(5)
@@ -129,6 +130,28 @@ def test_bfloat16_of_torch_comes_back_as_it_went() -> None:
     found = nativeops.ctc_beam_search(x, scorer=bigram)
     assert found.scores.dtype == torch.bfloat16
     assert found.tokens.dtype == torch.int32
+
+
+def test_scorer_may_be_a_model_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    x = RANDOM.standard_normal((6, 2, 4))
+    model = torch.nn.Linear(1, 4).to(torch.bfloat16)
+    score = lambda prefixes: model(torch.ones(len(prefixes), 1, dtype=torch.bfloat16))  # noqa: E731
+    plain = lambda prefixes: score(prefixes).detach().float().numpy()  # noqa: E731
+    found, expected = (nativeops.ctc_beam_search(x, scorer=one) for one in (score, plain))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+def test_lengths_that_are_none_are_refused(framework: str) -> None:
+    pytest.importorskip(framework)
+    x = arrays_of(framework, "cpu").place(RANDOM.standard_normal((6, 2, 4)), "float32").array
+    for wrong, text in (([3.9, 2.7], "must have integers"), ([True, False], "must have integers"),
+                        ([], "axis `b` is 2 in `logits` but 0"), ([6, 2**40], "from 0 to 6"),
+                        ([2**32 + 3, 2], "from 0 to 6")):  # fmt: skip
+        with pytest.raises(NativeOpsError, match=text):
+            nativeops.ctc_beam_search(x, wrong)
 
 
 def test_compiled_function_cannot_call_a_scorer() -> None:

@@ -13,6 +13,9 @@ from nativeops.ops.ctc_loss import ctc_losses
 class CTC(keras.losses.CTC):  # type: ignore[misc]
     """`keras.losses.CTC`, computed by `nativeops.ctc_loss`: 0 is the blank, and pads labels.
 
+    What differs: where no way says the target the loss is infinite and its gradient 0, where Keras
+    has a large number, which is another one in each backend.
+
     XLA in TensorFlow runs no ops from outside, and Keras chooses it where TensorFlow has a GPU:
     there give `Model.compile` ``jit_compile=False``.
     """

@@ -49,6 +49,8 @@ class CTCLoss(Leaf, torch.nn.CTCLoss):
         node: torch.Tensor | None = self._node(log_probs, targets, input_lengths, target_lengths)
         if node is not None:
             return node
+        if targets.dtype not in (torch.int32, torch.int64):  # as PyTorch's
+            targets = targets.long()
         alone = log_probs.dim() == 2
         if alone:
             log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nativeops.arrays import to_numpy
+
 Prefix = tuple[int, ...]
 Scorer = Callable[[Sequence[Prefix]], Any]
 
@@ -102,7 +104,7 @@ def _ask(scorer: Scorer, beam: list[Hypothesis], classes: int) -> None:
     """Have all prefixes scored that are new in this frame, at once."""
     fresh = [h for h in beam if h.next_scores is None]
     if fresh:
-        scores = np.asarray(scorer([h.prefix for h in fresh]), np.float64)
+        scores = to_numpy(scorer([h.prefix for h in fresh])).astype(np.float64)
         if scores.shape != (len(fresh), classes):
             text = f"the scorer must return an array of shape {(len(fresh), classes)}, one row for "
             raise ValueError(text + f"each prefix, but it has the shape {scores.shape}.")

@@ -20,7 +20,8 @@ def ctc_loss(
     """The losses ``[b]``, as `optax.ctc_loss` has them, computed by `nativeops.ctc_loss`.
 
     What differs: where no way says the target the loss is infinite and its gradient 0, where
-    Optax, with its ``log_epsilon`` for zero, gives a large number.
+    Optax, with its ``log_epsilon`` for zero, gives a large number. The losses have the dtype of the
+    logits. Paddings must be trailing: they are only counted.
 
     Args:
         logits: ``[b, t, k]``.
@@ -33,4 +34,4 @@ def ctc_loss(
     """
     lengths = (jnp.sum(1 - jnp.asarray(p, jnp.int32), 1) for p in (logit_paddings, label_paddings))
     time_major = jnp.swapaxes(jnp.asarray(logits), 0, 1)
-    return ctc_losses(time_major, jnp.asarray(labels), *lengths, blank=blank_id).loss
+    return ctc_losses(time_major, jnp.asarray(labels, jnp.int32), *lengths, blank=blank_id).loss
