@@ -107,10 +107,10 @@ void parallel(int64_t n, void (*body)(void*, int64_t), void* context) {
     cpu::Job job;
     int64_t begin;
   } shared{{n, threads, body, context}, cpu::time_of(CLOCK_MONOTONIC)};
-  const auto work = [](int64_t, int64_t, void* pointer) {
+  const auto work = [](int64_t number, int64_t, void* pointer) {
     const cpu::ExactSmallNumbers exact;
     const cpu::Part part(crowding, static_cast<Shared*>(pointer)->begin);
-    static_cast<Shared*>(pointer)->job.work();
+    static_cast<Shared*>(pointer)->job.work(number);
   };
   check(shims.parallel_for(0, std::min<int64_t>(n, threads), 1, work, &shared));
 }

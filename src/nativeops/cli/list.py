@@ -16,6 +16,7 @@ from nativeops.document import is_tuned
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.library import kernel_files
 from nativeops.registry import import_announced
+from nativeops.user_ops import shipped
 
 
 def list_ops() -> None:
@@ -52,6 +53,8 @@ def framework_rows() -> Iterator[tuple[str, ...]]:
 
 def device(op: Op[Any], name: str, built: list[str]) -> str:
     """How an op runs on a device: by a kernel tuned for it, or by the one for all."""
-    if not any(file.startswith(f"libnativeops_{name}") for file in built):
+    if not op.built_in and not any(device == name for device, _ in shipped(op)):
+        return "not shipped"  # it may be compiled when it is used
+    if op.built_in and not any(file.startswith(f"libnativeops_{name}") for file in built):
         return "not built"
     return "tuned kernel" if is_tuned(op, name) else "portable kernel"

@@ -14,6 +14,7 @@ from nativeops.call import Op
 from nativeops.cli.checks import cuda_is_built
 from nativeops.cli.output import fail, find_op
 from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.user_ops import shipped
 
 
 def show(
@@ -50,7 +51,8 @@ def runs_in(op: Op[Any]) -> Iterator[str]:
         gives = ["value"]
         if about.compiler:
             gives += ["gradient"] * bool(op.gradient_rule) + [about.compiler]
-        where = [d for d in about.devices if d == "cpu" or cuda_is_built()]
+        on_cuda = cuda_is_built() if op.built_in else "cuda" in dict(shipped(op))
+        where = [d for d in about.devices if d == "cpu" or on_cuda]
         line = f"{name}: {', '.join(gives)}; on {', '.join(where)}"
         missing = "" if package_version(name) else f" (run `pip install {about.package}`)"
         yield line + missing

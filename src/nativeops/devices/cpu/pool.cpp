@@ -34,7 +34,7 @@ class Pool {
     if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
     try {
       for (int32_t i = 1; i < threads; ++i)
-        workers_.push_back({std::thread([this, i] { serve(on_[i]); }), allowed_});
+        workers_.push_back({std::thread([this, i] { serve(i); }), allowed_});
     } catch (const std::system_error&) {
       // The system gives no more threads: those there are do the work.
     }
@@ -62,7 +62,7 @@ class Pool {
     const bool asleep = sleepers_.load() > 0;
     if (asleep || is_shared(cpu)) keep_off(cpu);
     if (asleep) wake_.notify_all();
-    job.work();
+    job.work(0);
     {
       // No worker may enter the job from here on; those inside finish their last task.
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -98,7 +98,8 @@ class Pool {
     }
   }
 
-  void serve(std::atomic<int>& on) {
+  void serve(int32_t number) {
+    std::atomic<int>& on = on_[number];
     const ExactSmallNumbers exact;
     inside = true;
     uint64_t seen = 0;
@@ -113,7 +114,7 @@ class Pool {
         if (job) busy_.fetch_add(1, std::memory_order_relaxed);
       }
       if (!job) continue;
-      job->work();
+      job->work(number);
       busy_.fetch_sub(1, std::memory_order_release);
     }
   }

@@ -7,28 +7,48 @@
 
 namespace nativeops::cpu {
 
-// body(context, i) for all i below n: threads take some until none is left. Many at a time while
-// many are left, as a counter that all of them change costs more than a small task; one by one in
-// the end.
+// body(context, i) for all i below n. Each thread has a range of its own, the same in every job of
+// as many tasks: what one kernel has written lies in the caches of the thread that reads it in the
+// next one. Who is done helps the others. Many tasks are taken at a time while many are left, as a
+// counter that several threads change costs more than a small task; one by one in the end.
 class Job {
  public:
   Job(int64_t n, int64_t threads, void (*body)(void* context, int64_t i), void* context)
-      : n_(n), shares_(16 * threads), body_(body), context_(context) {}
-
-  void work() {
-    for (int64_t i = next_.load(std::memory_order_relaxed); i < n_;) {
-      const int64_t end = i + std::max<int64_t>(1, (n_ - i) / shares_);
-      if (!next_.compare_exchange_weak(i, end, std::memory_order_relaxed)) continue;
-      for (; i < end; ++i) body_(context_, i);
-      i = next_.load(std::memory_order_relaxed);
+      : ranges_(std::max<int64_t>(1, std::min({n, threads, kMost}))),
+        body_(body),
+        context_(context) {
+    for (int64_t r = 0; r < ranges_; ++r) {
+      range_[r].next.store(r * n / ranges_, std::memory_order_relaxed);
+      range_[r].end = (r + 1) * n / ranges_;
     }
   }
 
+  // By the thread with this number.
+  void work(int64_t home) {
+    for (int64_t r = 0; r < ranges_; ++r) take(range_[(home + r) % ranges_]);
+  }
+
  private:
-  const int64_t n_, shares_;
+  static constexpr int64_t kMost = 64, kShares = 16;
+
+  struct alignas(64) Range {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+
+  void take(Range& range) {
+    for (int64_t i = range.next.load(std::memory_order_relaxed); i < range.end;) {
+      const int64_t end = i + std::max<int64_t>(1, (range.end - i) / kShares);
+      if (!range.next.compare_exchange_weak(i, end, std::memory_order_relaxed)) continue;
+      for (; i < end; ++i) body_(context_, i);
+      i = range.next.load(std::memory_order_relaxed);
+    }
+  }
+
+  const int64_t ranges_;
   void (*const body_)(void*, int64_t);
   void* const context_;
-  std::atomic<int64_t> next_{0};
+  Range range_[kMost];
 };
 
 // Runs body(context, i) for every i in [0, n) and returns when all are done. The caller works too.
