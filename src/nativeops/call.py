@@ -60,7 +60,7 @@ class Op(Generic[F]):
         self.name = self.__name__ = signature.op
         self.__module__ = reference.__module__
         self.__qualname__ = reference.__qualname__
-        self.__signature__ = inspect.signature(reference)
+        self.__signature__ = self._parameters = inspect.signature(reference)
         self.gradient_rule: Callable[..., Any] | None = None
         self.make_example: Callable[..., Mapping[str, Any]] | None = None
         self.id = -1  # of the op in the core, once it is defined there
@@ -179,6 +179,12 @@ class Op(Generic[F]):
         other op gets all other arguments; False, the default, changes nothing.
         """
         self.flags.update(flags)
+        shown = [p for p in self.__signature__.parameters.values() if p.name not in flags]
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+            for name in flags
+        ]
+        self.__signature__ = self.__signature__.replace(parameters=[*shown, *more])
 
     def _chosen(self, kwargs: Mapping[str, Any]) -> "tuple[Op[Any], dict[str, Any]]":
         """The op that the flags among the keywords ask for, and the other keywords."""
@@ -279,7 +285,7 @@ class Op(Generic[F]):
     ) -> tuple[list[Any], dict[str, Any]]:
         """The arrays in order and the checked attributes by name."""
         try:
-            bound = self.__signature__.bind(*args, **kwargs).arguments
+            bound = self._parameters.bind(*args, **kwargs).arguments
         except TypeError as error:
             hint = f"the op is `{self.signature}`."
             raise ArgumentError(message(self.name, f"{error}.", hint=hint)) from None
@@ -295,6 +301,9 @@ class Op(Generic[F]):
         shown = [spec for spec in self.signature.outputs if not spec.kept]
         names = [spec.name for spec in shown]
         more = {spec.name for spec in self.signature.outputs if kept}
+        if want is not None and not isinstance(want, Sequence):
+            text = f"`want` must be a list of names, but is {want!r}."
+            raise ArgumentError(message(self.name, text, hint=f"the results are {names}."))
         for name in want or ():
             if name not in names and name not in more:
                 text = f"`want` must be among {names}, but has {name!r}."

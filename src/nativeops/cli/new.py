@@ -3,6 +3,7 @@
 
 import keyword
 import re
+import shlex
 import sys
 from enum import StrEnum
 from importlib.resources import files
@@ -61,8 +62,8 @@ def new(
         except OSError as error:
             fail(f"nativeops new: {path} cannot be written: {error.strerror}.")
         typer.echo(f"wrote  {path}")
-    typer.echo(f"next   pytest {paths[2]}")
-    typer.echo(f"       nativeops check {paths[0]}")
+    typer.echo(f"next   pytest {shlex.quote(str(paths[2]))}")
+    typer.echo(f"       nativeops check {shlex.quote(str(paths[0]))}")
 
 
 def content(name: str, kind: Kind, ending: str) -> str:

@@ -51,8 +51,8 @@ def ctc_beam_search(
 
     Returns: As `ctc_prefixes`: ``tokens``, ``lengths``, ``scores`` and ``frames``.
     Raises: As `ctc_prefixes`; ``ArgumentError`` where a scorer is to be called inside a compiled
-        function; ``ValueError`` for scores of another shape; ``RangeError`` also for a
-        weight that is not finite.
+        function; ``ShapeError`` for scores of another shape; ``RangeError`` also for a weight that
+        is not finite.
     NaN: stays in its own sequence.
     Gradient: none.
     Cost: As `ctc_prefixes`; with a scorer O(t·b·beam_width·c) time in NumPy, and the scorer's.

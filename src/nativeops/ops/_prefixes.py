@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nativeops.arrays import to_numpy
+from nativeops.errors import ShapeError, message
 
 Prefix = tuple[int, ...]
 Scorer = Callable[[Sequence[Prefix]], Any]
@@ -106,8 +107,9 @@ def _ask(scorer: Scorer, beam: list[Hypothesis], classes: int) -> None:
     if fresh:
         scores = to_numpy(scorer([h.prefix for h in fresh])).astype(np.float64)
         if scores.shape != (len(fresh), classes):
-            text = f"the scorer must return an array of shape {(len(fresh), classes)}, one row for "
-            raise ValueError(text + f"each prefix, but it has the shape {scores.shape}.")
+            text = f"`scorer` must return an array of shape {(len(fresh), classes)}, one row for "
+            text += f"each prefix, but it has the shape {scores.shape}."
+            raise ShapeError(message("ctc_beam_search", text))
         for h, row in zip(fresh, scores, strict=True):
             h.next_scores = row
 
