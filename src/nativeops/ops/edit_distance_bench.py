@@ -21,6 +21,7 @@ PAIRS = [
 ]
 KINDS = 30
 WORKERS = 2
+LIMIT = 20  # of distances that are told apart
 
 
 def two_batches(
@@ -42,6 +43,11 @@ def distances(a: NdArray, b: NdArray) -> list[Known]:
     """Some, by the definition."""
     rows = spread_rows(len(a), 1024 if a.shape[1] < 1000 else 4)
     return [Known(rows, nativeops.edit_distance.reference(a[rows], b[rows]))]
+
+
+def capped(a: NdArray, b: NdArray) -> list[Known]:
+    """The same up to the limit."""
+    return [Known(rows, np.minimum(d, LIMIT + 1)) for rows, d in distances(a, b)]
 
 
 def all_distances(a: NdArray, b: NdArray) -> list[Known]:
@@ -114,7 +120,7 @@ def _rapidfuzz_all(first: list[str], second: list[str], workers: int) -> Any:
 
 def _alike(random: np.random.Generator, batch: int, length: int) -> tuple[NdArray, ...]:
     a, b = two_batches(random, batch, length)
-    return a, np.where(random.random(a.shape) < 0.006, b, a)
+    return a, np.where(random.random(a.shape) < 0.002, b, a)
 
 
 def _limited(first: list[str], second: list[str]) -> Any:
@@ -122,7 +128,7 @@ def _limited(first: list[str], second: list[str]) -> Any:
     from rapidfuzz.distance import Levenshtein
 
     return process.cpdist(
-        first, second, scorer=Levenshtein.distance, workers=WORKERS, score_cutoff=50
+        first, second, scorer=Levenshtein.distance, workers=WORKERS, score_cutoff=LIMIT
     )
 
 
@@ -173,18 +179,26 @@ LARGE_ALPHABET = Bench(
     rivals=RIVALS,
 )
 
-LIMITED = Bench(
-    "within a limit",
-    "pairs that differ in few labels, with max_distance=50",
-    sizes=PAIRS[2:],
-    inputs=_alike,
-    expected=distances,
-    dtype="int32",
-    tolerance=0,
-    rivals=[
-        numpy_rival(partial(nativeops.edit_distance, max_distance=50), OURS, name="ours, NumPy"),
-        of_strings("rapidfuzz", "cpdist, 2 workers", _limited),
-    ],
+LIMITED, UNLIKE = (
+    Bench(
+        name,
+        f"pairs that {what}, with max_distance={LIMIT}",
+        sizes=PAIRS,
+        inputs=inputs,
+        expected=capped,
+        dtype="int32",
+        tolerance=0,
+        rivals=[
+            numpy_rival(
+                partial(nativeops.edit_distance, max_distance=LIMIT), OURS, name="ours, NumPy"
+            ),
+            of_strings("rapidfuzz", "cpdist, 2 workers", _limited),
+        ],
+    )
+    for name, what, inputs in (
+        ("within a limit", "differ in few labels", _alike),
+        ("beyond a limit", "have little in common", two_batches),
+    )
 )
 
 ALL_PAIRS = Bench(
@@ -210,4 +224,4 @@ ALL_PAIRS = Bench(
 )
 
 
-BENCHES = [BATCH, LARGE_ALPHABET, LIMITED, ALL_PAIRS]
+BENCHES = [BATCH, LARGE_ALPHABET, LIMITED, UNLIKE, ALL_PAIRS]

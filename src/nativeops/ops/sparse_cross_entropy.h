@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross entropy against sparse targets, and its gradient. Declared in sparse_cross_entropy.py.
 #pragma once
+#include <cmath>
+
 #include "nativeops/ops/sparse.h"
 
 namespace nativeops {
 
-// weight · x, where no weight makes nothing of infinity.
+// weight · x + more, where no weight makes nothing of infinity: rounded once, wherever it stands. A
+// compiler would do so in some versions of a loop, and not in others.
 template <class A>
-HOST_DEVICE A weighed(A weight, A x) {
-  return weight == 0 && x == highest<A>() ? A(0) : weight * x;
+HOST_DEVICE A weighed(A weight, A x, A more) {
+  return weight == 0 && x == highest<A>() ? more : std::fma(weight, x, more);
 }
 
 // The largest of a row, the sum of all e^(z - largest), and the logarithm of the sum of all e^z.
@@ -52,7 +55,7 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
           lists.each(t, b, [&](int64_t i) {
             const A w = entries.value(weight, i, b);
             total += w;
-            sum += weighed(w, all.log_sum - A(z(t, b, entries.place(i, b))));
+            sum = weighed(w, all.log_sum - A(z(t, b, entries.place(i, b))), sum);
           });
         }
         const A factor = total / all.sum;
@@ -107,8 +110,7 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
             lists.each(t, b, [=](int64_t i) {
               const int64_t j = entries.place(i, b);
               grad(j) -= d_l * entries.value(weight, i, b);
-              const A of_loss = weighed(d_l, log_all - A(z(t, b, j)));
-              d_weight(i, b) = T(of_loss + pv - A(d_grad_z(t, b, j)));
+              d_weight(i, b) = T(weighed(d_l, log_all - A(z(t, b, j)), pv) - A(d_grad_z(t, b, j)));
             });
           }
           int64_t first = 0;
