@@ -5,7 +5,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+import nativeops
+from nativeops.errors import RangeError
 
 SETTINGS = {"NATIVEOPS_ISA": "portable", "NATIVEOPS_NUM_THREADS": "3"}
 FIRST_OP = "nativeops.pairwise_l1(np.ones((1, 2)), np.ones((1, 2)))"
@@ -31,3 +35,12 @@ def test_what_a_program_sets_is_not_undone_by_its_first_op() -> None:
     set_both = "nativeops.set_num_threads(2)\nlibrary.select('avx2')"
     run(f"{set_both}\n{FIRST_OP}\nassert nativeops.get_num_threads() == 2")
     run(f"{set_both}\n{FIRST_OP}\nassert library.selected() == 'avx2'")
+
+
+@pytest.mark.parametrize("number", [0, -1, 1025, 2.5, "2", None, int, np.array(2.5)])
+def test_number_of_threads_is_an_integer_in_its_range(number: object) -> None:
+    with pytest.raises(RangeError, match="set_num_threads: `n` must be from 1 to 1024, but is"):
+        nativeops.set_num_threads(number)  # type: ignore[arg-type]
+    before = nativeops.get_num_threads()
+    nativeops.set_num_threads(np.int64(before))  # type: ignore[arg-type]
+    assert nativeops.get_num_threads() == before

@@ -45,14 +45,16 @@ class Automata(NamedTuple):
         """The number of sequences."""
         return int(self.start_end_states.shape[1])
 
-    def arguments(self, dtype: Any = np.float32) -> dict[str, Any]:
+    def arguments(self, dtype: Any = None) -> dict[str, Any]:
         """All of it by name, without what is None: ``fast_baum_welch(scores, **a.arguments())``.
 
         Args:
-            dtype: Of the weights; it must be that of the scores.
+            dtype: Of the weights, which must have that of the scores; as they are if left away.
         """
         given = {name: value for name, value in self._asdict().items() if value is not None}
-        return {n: v.astype(dtype) if v.dtype.kind == "f" else v for n, v in given.items()}
+        if dtype is not None:
+            given |= {n: v.astype(dtype) for n, v in given.items() if n.endswith("weights")}
+        return given
 
 
 def ctc(targets: Sequence[Sequence[int]], *, blank: int = 0, label_loop: bool = True) -> Automata:

@@ -146,7 +146,9 @@ def test_weights_are_of_the_dtype_of_the_scores() -> None:
         automata.validate(made._replace(weights=made.weights.astype(np.float64)), 4, [5, 1])
     torch = pytest.importorskip("torch")
     weights = torch.from_numpy(made.weights).bfloat16().requires_grad_()
-    automata.validate(made._replace(weights=weights), 4, [5, 5])
+    trained = made._replace(weights=weights)
+    automata.validate(trained, 4, [5, 5])
+    assert trained.arguments()["weights"] is weights
 
 
 def test_validate_makes_no_scores() -> None:

@@ -3,7 +3,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -300,13 +300,13 @@ class Op(Generic[F]):
         """`want` names outputs that callers get, and leaves away none that every call makes."""
         shown = [spec for spec in self.signature.outputs if not spec.kept]
         names = [spec.name for spec in shown]
-        more = {spec.name for spec in self.signature.outputs if kept}
-        if want is not None and not isinstance(want, Sequence):
+        known = [spec.name for spec in self.signature.outputs] if kept else names
+        if want is not None and (isinstance(want, str) or not isinstance(want, Iterable)):
             text = f"`want` must be a list of names, but is {want!r}."
-            raise ArgumentError(message(self.name, text, hint=f"the results are {names}."))
+            raise ArgumentError(message(self.name, text, hint=f"the results are {known}."))
         for name in want or ():
-            if name not in names and name not in more:
-                text = f"`want` must be among {names}, but has {name!r}."
+            if name not in known:
+                text = f"`want` must be among {known}, but has {name!r}."
                 raise RangeError(message(self.name, text))
         always = [name for name in names if want and name not in want]
         if always and not any(spec.optional for spec in shown):

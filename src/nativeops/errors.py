@@ -82,7 +82,8 @@ def refused(op: str, text: str) -> RangeError | None:
 def message(op: str, what: str, given: Iterable[Given] = (), hint: str | None = None) -> str:
     """The text of every error: the op and what is wrong, the arrays, and a way out."""
     arrays = list(given)
-    width = max((len(str(g).partition("   declared")[0]) for g in arrays), default=0)
+    widths = [len(str(g).partition("   declared")[0]) for g in arrays]
+    width = max([0, *widths])  # as PyTorch's compiler can follow
     lines = [f"{op}: {what}"]
     for g in arrays:
         got, _, declared = str(g).partition("   declared")

@@ -154,10 +154,14 @@ def set_num_threads(n: int) -> None:
     2
     """
     _read_environment()
-    if not hasattr(n, "__index__") or not 1 <= operator.index(n) <= _MOST_THREADS:
+    try:
+        number = operator.index(n)
+    except TypeError:
+        number = 0
+    if not 1 <= number <= _MOST_THREADS:
         text = f"`n` must be from 1 to {_MOST_THREADS}, but is {n!r}."
         raise RangeError(message("set_num_threads", text))
-    extension().set_num_threads(operator.index(n))
+    extension().set_num_threads(number)
 
 
 def get_num_threads() -> int:

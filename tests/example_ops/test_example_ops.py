@@ -160,6 +160,31 @@ def test_sums_are_as_wide_as_they_were_added_up(framework: str, dtype: str) -> N
         np.testing.assert_allclose(arrays.values(found), [683], rtol=1e-7)
 
 
+@pytest.mark.parametrize("framework", PRESENT)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_sums_that_are_absent_have_the_dtype_of_the_others(framework: str, dtype: str) -> None:
+    arrays = arrays_of(framework, "cpu")
+    wide = "float64" if dtype == "float64" else "float32"
+    with arrays.scope({dtype, wide}):
+        mean, x = arrays.place(np.ones(2), wide).array, arrays.place(np.eye(2), dtype).array
+        compiled = lambda m, x: tuple(sums.centred(m, x))  # noqa: E731
+        for run in (sums.centred, compiled if framework == "numpy" else arrays.compiled(compiled)):
+            out, total = run(mean, x)
+            assert (arrays.dtype(out), arrays.dtype(total)) == (dtype, wide)
+            assert arrays.values(out).tolist() == [[0, -1], [-1, 0]]
+            assert arrays.values(total).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("framework", PRESENT)
+@pytest.mark.parametrize("lead", [(2, 0), (0, 2), (2, 0, 3)])
+def test_sums_over_no_items_are_zeros(framework: str, lead: tuple[int, ...]) -> None:
+    arrays = arrays_of(framework, "cpu")
+    mean, d_total = (arrays.place(np.zeros(lead), "float32").array for _ in range(2))
+    x, d_out = (arrays.place(np.zeros((*lead, 4)), "float32").array for _ in range(2))
+    found = sums.centred_grad(mean, x, d_out, d_total).d_scale
+    assert arrays.values(found).tolist() == [0, 0, 0, 0]
+
+
 def test_vmap_calls_an_op_without_leading_axes_for_each_item() -> None:
     torch = pytest.importorskip("torch")
     x = torch.randn(4, 7, 2)

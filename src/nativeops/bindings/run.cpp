@@ -29,6 +29,13 @@ struct Batch {
 };
 
 void fold(const Solution& solution, const int64_t (*strides)[NATIVEOPS_MAX_RANK], Batch& batch) {
+  // No items at all, which may be summed up: one axis, whatever the strides.
+  if (std::count(solution.batch, solution.batch + solution.batch_rank, 0) > 0) {
+    batch.rank = 1;
+    batch.size[0] = 0;
+    for (int i = 0; i < batch.arrays; ++i) batch.stride[i][0] = 0;
+    return;
+  }
   for (int axis = 0; axis < solution.batch_rank; ++axis) {
     const int64_t size = solution.batch[axis];
     if (size == 1) continue;

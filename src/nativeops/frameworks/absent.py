@@ -8,8 +8,9 @@ only the surface of a call and a gradient rule know of None.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from nativeops.arrays import dtype_name
 from nativeops.call import Op
-from nativeops.signature import VARIABLES
+from nativeops.signature import ACCUM, VARIABLES
 
 # Makes a framework's empty array: rank, dtype (the framework's, or its name), the call's arrays.
 Maker = Callable[[int, Any, Sequence[Any]], Any]
@@ -23,11 +24,13 @@ class Absent:
         self.required, self.make = op.signature.required, make
         self.names = [spec.name for spec in specs]
         self.wanted = [(len(spec.axes), spec.dtypes[0]) for spec in specs]
-        # The inputs that must have the same dtype.
+        # The inputs that must have the same dtype; that of sums follows from one that is there.
         self.alike = [
             [i for i, s in enumerate(specs) if s.kind == spec.kind and s.kind in VARIABLES]
             for spec in specs
         ]
+        kinds = [spec.kind for spec in specs]
+        self.sums = {i: kinds.index("Float") for i, kind in enumerate(kinds) if kind == "Accum"}
 
     def take(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -48,8 +51,14 @@ class Absent:
                     if arrays[other] is not None:
                         dtype = getattr(arrays[other], "dtype", dtype)
                         break
+                if place in self.sums:
+                    dtype = _dtype_of_sums(arrays[self.sums[place]])
                 filled[place] = self.make(rank, dtype, arrays)
         return filled
+
+
+def _dtype_of_sums(array: Any) -> str:
+    return ACCUM.get(dtype_name(array), "float32") if hasattr(array, "dtype") else "float32"
 
 
 def absent(op: Op[Any], make: Maker) -> Absent | None:

@@ -84,7 +84,8 @@ def ctc_loss(
     if is_list_of_integers(ctc_losses.signature.inputs[1], targets):
         targets = like(logits, targets, "int32")
     if getattr(targets, "ndim", 0) == 1:  # TensorFlow may not know it: then it must be 2
-        if is_compiling(targets) and not are_plain(target_lengths):
+        late = is_compiling(targets) and target_lengths is not None
+        if late and not are_plain(target_lengths):
             from nativeops.frameworks.torch_absent import outside
 
             targets = outside(_padded, logits, targets, target_lengths)
@@ -144,7 +145,7 @@ for _function in (ctc_loss, ctc_greedy_decode):
 def lengths_of(word: str, op: Any, name: str, values: Any, logits: Any) -> Any:
     """Lengths as an op takes them. None at all for some sequences would count as left away."""
     specs = {spec.name: spec for spec in op.signature.inputs}
-    if _is_empty(values):
+    if not is_compiling(logits) and _is_empty(values):
         check_empty(word, specs[name], [(specs["logits"], logits)])
     return integers(word, name, values, logits)
 

@@ -43,6 +43,24 @@ def test_torch_leaves_its_program_for_lengths_in_a_tensor_of_targets_with_one_ax
         whole(x, joined, torch.tensor([2, 2, 1]))
 
 
+def test_torch_compiles_an_empty_batch() -> None:
+    torch = pytest.importorskip("torch")
+    x, lengths = torch.randn(4, 0, 5), torch.zeros(0, dtype=torch.int32)
+    targets = torch.zeros(0, 2, dtype=torch.int32)
+    loss = lambda x, t, n: ctc_loss(x, t, n, n, reduction="none")  # noqa: E731
+    greedy = lambda x, t, n: ctc_greedy_decode(x, n).scores  # noqa: E731
+    for function in (loss, greedy):
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        assert compiled(x, targets, lengths).shape == (0,)
+
+
+def test_torch_says_what_is_missing_where_it_compiles() -> None:
+    torch = pytest.importorskip("torch")
+    compiled = torch.compile(ctc_loss, backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match="`targets` has one axis, so `target_lengths` must say"):
+        compiled(torch.from_numpy(LOGITS), torch.tensor([1, 2, 3]))
+
+
 def test_torch_compiles_once_for_listed_lengths_of_any_values() -> None:
     torch = pytest.importorskip("torch")
     programs: list[Any] = []

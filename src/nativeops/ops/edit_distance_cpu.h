@@ -44,7 +44,7 @@ void run_pairs(Device& dev, int64_t items, int64_t limit, int64_t alike, Pairs&&
     if (limit >= 0 && apart > limit) {
       put(item, capped(apart, limit));
     } else {
-      const bool in_bands = limit >= 0 && n > kMiddle &&
+      const bool in_bands = limit >= 0 && n > (items < kWords ? kShort : kMiddle) &&
                             worth_bands({n, m, limit}, items > 1 ? 1 : dev.num_threads());
       (in_bands ? banded : tasks).push_back(task);
     }

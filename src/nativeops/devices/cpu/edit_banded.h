@@ -65,11 +65,12 @@ class Banded {
   // The distance, or limit + 1.
   int64_t run() {
     const int64_t n = cells_.n, m = cells_.m, none = cells_.limit + 1;
+    if (ends_early()) return none;
     const int64_t vectors = best_vectors(cells_);
     int64_t from = 0, distance = 0;  // the first passable cell of row `row`, and what is there
     for (int64_t row = 0, rows = 0; row < n; row += rows) {
       if (from == m) return std::min(none, distance + n - row);
-      // The first band has few rows: in most pairs that differ there is no passable cell below.
+      // The first band has few rows: it may be the last one, too.
       rows = std::min((row > 0 ? vectors : 1) * kWords * kBits, n - row);
       const int64_t end = reach(row + rows);
       if (row + rows == n) distance += along(from, end);
@@ -85,6 +86,22 @@ class Banded {
   }
 
  private:
+  // Whether no cell below the first word of rows can be passed, as in pairs with little in common.
+  bool ends_early() {
+    if (cells_.limit > kBits / 2 || cells_.n <= kBits) return false;
+    const int64_t end = reach(kBits);
+    find(0, kBits, 1);
+    Rows<uint64_t> word{~uint64_t{0}, 0};
+    int64_t distance = kBits;
+    for (int64_t j = 0; j < end; ++j) {
+      if (cells_.has(kBits, j, distance)) return false;
+      uint64_t stays = 0, minus = 0;
+      word.step(matches_.words()[matches_.row_of()[text_[j]]], 0, 0, stays, minus);
+      distance += 1 - static_cast<int64_t>(stays >> 63) - static_cast<int64_t>(minus >> 63);
+    }
+    return !cells_.has(kBits, end, distance);
+  }
+
   static Range<I> range_of(const Sequence<I>& pattern, const Sequence<I>& text) {
     Range<I> range;
     range.add(pattern);
@@ -115,8 +132,7 @@ class Banded {
   // if that is the last row, else in the first.
   int64_t run_band(int64_t row, int64_t rows, int64_t from, int64_t end) {
     const int64_t vectors = (words_for(rows) + kWords - 1) / kWords, words = vectors * kWords;
-    number(rows_, row, row + rows, pattern_.get());
-    matches_.find(&pattern_[row], rows, words, few_ ? 4096 : alphabet_.count() + 1);
+    find(row, rows, words);
     alignas(64) uint64_t plus[kVectors * kWords], minus[kVectors * kWords] = {};
     std::fill_n(plus, words, ~uint64_t{0});
     run_chain(vectors,
@@ -124,6 +140,12 @@ class Banded {
                end - from},
               plus, minus);
     return row + rows == cells_.n ? sum_down(plus, minus, 1, rows) : rows;
+  }
+
+  // Where the labels of some rows match.
+  void find(int64_t row, int64_t rows, int64_t words) {
+    number(rows_, row, row + rows, pattern_.get());
+    matches_.find(&pattern_[row], rows, words, few_ ? range_.span() + 1 : alphabet_.count() + 1);
   }
 
   void number(const Sequence<I>& sequence, int64_t from, int64_t to, int32_t* numbers) {

@@ -146,9 +146,12 @@ inline void run_chain(int64_t vectors, const Columns& columns, uint64_t* plus, u
 // others.
 class Matches {
  public:
-  // Numbers of `rows` labels, all below `numbers`.
+  // Numbers of `rows` labels, all below `numbers`. They must stay where they are until the next
+  // ones come: only their entries are cleared then.
   void find(const int32_t* label, int64_t rows, int64_t words, int64_t numbers) {
-    row_of_.assign(numbers, 0);
+    for (int64_t i = 0; i < rows_; ++i) row_of_[label_[i]] = 0;
+    label_ = label, rows_ = rows;
+    if (static_cast<int64_t>(row_of_.size()) < numbers) row_of_.resize(numbers, 0);
     int32_t last = 0;
     for (int64_t i = 0; i < rows; ++i) {
       int32_t& row = row_of_[label[i]];
@@ -164,6 +167,8 @@ class Matches {
   const uint64_t* words() const { return words_; }
 
  private:
+  const int32_t* label_ = nullptr;
+  int64_t rows_ = 0;
   std::vector<int32_t> row_of_;
   std::vector<uint64_t> memory_;
   uint64_t* words_ = nullptr;  // where the memory begins a cache line
