@@ -81,8 +81,8 @@ class TensorFlow:
                 made = handle.build_recorded(inputs, call)[0].outputs
                 outputs = made if len(made) > 1 else made[0]
             elif _no_tape() or not _possible_gradients(inputs):
-                words = (*call.words, *handle.sums(inputs))
-                outputs = _execute(here, handle.name, None, *inputs, *words)
+                sums = handle.sums(inputs)
+                outputs = _execute(here, handle.name, None, *inputs, *call.words, *sums)
             else:
                 outputs = _execute_recorded(here, handle, inputs, call)
         except _FAILURES as error:

@@ -48,4 +48,4 @@ def sums_of(signature: Signature) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         return lambda _: ()
     place = kinds.index("Float")
     types = {name: tf.as_dtype(wide).as_datatype_enum for name, wide in ACCUM.items()}
-    return lambda tensors: ("Accum", types.get(tensors[place].dtype.name, tf.float32))
+    return lambda tensors: ("Accum", types.get(tensors[place].dtype.name, types["float32"]))
