@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nativeops import identity
-from nativeops.cache import cache_folder, kept
+from nativeops.cache import kept
 from nativeops.call import Op
 from nativeops.compilers import (
     NO_NVCC,
@@ -30,8 +30,6 @@ from nativeops.errors import BuildError, message
 from nativeops.glue import defines, kernel_source
 from nativeops.library import LEVELS, selected
 from nativeops.registry import ops
-
-__all__ = ["build", "cache_folder"]
 
 _PACKAGE = Path(__file__).resolve().parent
 # What a compiler says that lacked memory, or room for its result.

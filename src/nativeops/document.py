@@ -10,13 +10,14 @@ from typing import Any
 from nativeops.call import Op
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.glue import defines
+from nativeops.identity import variants
 from nativeops.signature import ArraySpec, AttributeSpec, Signature
 
 # In the order in which a call meets them; the second word is the built-in class that catches it.
 ERRORS = {
     "ArgumentError (TypeError)": "a missing or unknown argument, no array, or two frameworks",
     "DtypeError (TypeError)": "a dtype that is not listed here, or two arrays of different dtypes",
-    "RangeError (ValueError)": "a number or a choice outside its range",
+    "RangeError (ValueError)": "a number, a choice, or a length or label in an array, outside its range",
     "ShapeError (ValueError)": "axes that do not fit the signature or another array",
     "DeviceError (RuntimeError)": "arrays on different devices",
     "AllocationError (MemoryError)": "too little memory for a result or a workspace",
@@ -97,13 +98,15 @@ def _axes(signature: Signature) -> str:
 
 def _can_raise(op: Op[Any], error: str) -> bool:
     has_range = any(spec.bounds or spec.choices for spec in op.signature.attributes)
-    return has_range or not error.startswith("RangeError")
+    has_range = has_range or any(spec.lengths for spec in op.signature.inputs)
+    told = "RangeError" in (op.reference.__doc__ or "")  # of labels, states and the like
+    return has_range or told or not error.startswith("RangeError")
 
 
 def is_tuned(op: Op[Any], device: str) -> bool:
     """Whether a header beside the kernel has a variant for the device, alone or with others."""
-    headers = (op.kernel.with_name(f"{op.kernel.stem}_{end}.h") for end in (device, "tuned"))
-    return any(defines(header, op.name) for header in headers)
+    headers = variants(op.kernel).items()
+    return any(of in (device, "tuned") and defines(path, op.name) for of, path in headers)
 
 
 def _where(op: Op[Any]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nativeops.call import Op
+from nativeops.identity import variants
 from nativeops.signature import VARIABLES, ArraySpec, Signature
 
 # The name of a dtype variable in a kernel's template, and the C++ type of each dtype.
@@ -42,16 +43,16 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     """
     ops = list(ops)
     header = ops[0].kernel
-    tuned = {macro: header.with_name(f"{header.stem}_{name}.h") for macro, name in TUNED.items()}
+    found = variants(header)
+    tuned = {macro: found[of] for macro, of in TUNED.items() if of in found}
     parts = [
         f"// Generated from the declarations beside {header.name}; do not edit.",
         '#include "nativeops/devices/entry.h"',
         f'#include "{include}"',
     ]
     for macro, path in tuned.items():
-        if path.exists():
-            name = include.replace(header.name, path.name)
-            parts += [f"#if {macro}", f'#include "{name}"', "#endif"]
+        name = include.replace(header.name, path.name)
+        parts += [f"#if {macro}", f'#include "{name}"', "#endif"]
     parts.append("\nnamespace nativeops {\nnamespace {\n")
     # The portable kernel is compiled where there is no variant of it: half of the build otherwise.
     groups = defaultdict(list)
@@ -70,8 +71,8 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     return "\n".join([*parts, "}  // namespace", "}  // namespace nativeops", ""])
 
 
-# When a variant is compiled, and the end of its file's name: for one device, or for all that have
-# more than the portable kernel.
+# When each of the variants is compiled: that for one device, and that for all which have more than
+# the portable kernel.
 TUNED = {
     "!defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS) && NATIVEOPS_LEVEL > 0": "cpu",
     "defined(__CUDACC__)": "cuda",
@@ -84,8 +85,8 @@ UNTILED = "NATIVEOPS_LEVEL < 3 || defined(NATIVEOPS_USER_OP)"
 
 
 def defines(header: Path, name: str) -> bool:
-    """Whether a header, if it exists, has a kernel of that name: a function or a constant."""
-    text = header.read_text(encoding="utf-8", errors="replace") if header.exists() else ""
+    """Whether a header has a kernel of that name: a function or a constant."""
+    text = header.read_text(encoding="utf-8", errors="replace")
     return any(words in text for words in (f"void {name}(", f"constexpr auto {name} ="))
 
 

@@ -29,14 +29,19 @@ _PACKAGE = Path(__file__).resolve().parent
 _sources: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
 
 
+def variants(header: Path) -> dict[str, Path]:
+    """The header's variants: tuned for the CPU, for CUDA, or for both (``"tuned"``)."""
+    named = {of: header.with_name(f"{header.stem}_{of}.h") for of in ("cpu", "cuda", "tuned")}
+    return {of: path for of, path in named.items() if path.exists()}
+
+
 def kernel_files(header: Path) -> list[Path]:
     """The header, its variants tuned for one device, and what they include from beside it.
 
     Followed is `#include "name"` of a file in the folder of the header or of the including file;
     not `<name>`, and not this package's own headers.
     """
-    tuned = (header.with_name(f"{header.stem}_{device}.h") for device in ("cpu", "cuda", "tuned"))
-    waiting = [header, *(path for path in tuned if path.exists())]
+    waiting = [header, *variants(header).values()]
     found: dict[tuple[str, str], Path] = {}
     while waiting:
         path = waiting.pop()

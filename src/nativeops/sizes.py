@@ -18,7 +18,6 @@ _BINARY: dict[type[ast.operator], str] = {
     ast.Mult: "*",
     ast.FloorDiv: "//",
 }
-_CALLS = {"max": "max", "min": "min"}
 # The position of an operator here is its number in the core (bindings/core.h: Step).
 OPERATORS = ("number", "name", "+", "-", "*", "//", "max", "min")
 
@@ -190,5 +189,6 @@ def _from_tree(node: ast.expr) -> Size:
     if isinstance(node, ast.BinOp):
         return Size(_BINARY[type(node.op)], (_from_tree(node.left), _from_tree(node.right)))
     if isinstance(node, ast.Call) and len(node.args) == 2 and not node.keywords:
-        return Size(_CALLS[ast.unparse(node.func)], tuple(map(_from_tree, node.args)))
+        if (function := ast.unparse(node.func)) in ("max", "min"):
+            return Size(function, tuple(map(_from_tree, node.args)))
     raise SyntaxError

@@ -37,15 +37,6 @@ CHOICES = [
 each_choice = pytest.mark.parametrize("given", CHOICES, ids=lambda given: "+".join(given) or "none")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """A cache of our own for the kernels."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NATIVEOPS_CACHE", str(folder))
-        yield folder
-
-
 def expected(given, scale=1):
     return pool.reference(scale * X, **given)
 

@@ -27,13 +27,11 @@ PRESENT = [framework for framework in FRAMEWORKS if installed(framework)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """A cache of our own, so that the kernels are built now; and the ops are known meanwhile."""
-    folder = tmp_path_factory.mktemp("cache")
+def known():
+    """The ops are known meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NATIVEOPS_CACHE", str(folder))
         patch.setattr(registry, "_OPS", {**registry._OPS, **{op.name: op for op in OPS}})
-        yield folder
+        yield
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,6 @@ X = np.random.default_rng(0).standard_normal((2, 600, 40)).astype("float32")
 RUNNING = running.reference(X.astype("float64")).total
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """A cache of our own for the kernels."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NATIVEOPS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def assert_close(found, expected):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-4, atol=1e-4)
 

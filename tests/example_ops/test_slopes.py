@@ -23,14 +23,6 @@ SECOND = 2 * COSINE - 4 * X * X * SINE
 SENTENCE = "square: has no gradient through `slope`, so it cannot be differentiated twice."
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """A cache of our own for the kernels."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NATIVEOPS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def assert_close(found, expected):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-4, atol=1e-4)
 

@@ -18,14 +18,6 @@ for name in [op.name for op in registry.ops() if not op.built_in]:
     del registry._OPS[name]  # other tests look at the ops of the package
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """A cache of our own for the kernels."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NATIVEOPS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def random(*shape):
     return tf.constant(np.random.default_rng(sum(shape)).standard_normal(shape))
 

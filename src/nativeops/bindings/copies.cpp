@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 namespace nativeops::core {
 namespace {
@@ -74,7 +75,7 @@ Status Copies::take(NativeopsTensor& array, size_t named, bool is_result) {
   const size_t bytes = static_cast<size_t>(count_of(own.here)) * (array.dtype.bits / 8);
   own.memory = call_.services->allocate(&call_, std::max<size_t>(bytes, 1));
   own.here.data = own.memory.data;
-  if (own.memory.data == nullptr) return Status::no_memory;
+  if (own.memory.data == nullptr) throw std::bad_alloc();
   array = own.here;
   return is_result ? Status::ok : copy(own.there, own.here);
 }

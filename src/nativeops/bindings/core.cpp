@@ -309,4 +309,22 @@ void contiguous_strides(int rank, const int64_t* shape, int64_t* strides) {
   }
 }
 
+NativeopsTensor output_of(const Solution& solution, size_t i, int64_t* strides, int32_t device_type,
+                          int32_t device_id) {
+  contiguous_strides(solution.rank[i], solution.shape[i], strides);
+  return {nullptr,
+          device_type,
+          device_id,
+          solution.rank[i],
+          kDtypes[solution.dtype[i]],
+          const_cast<int64_t*>(solution.shape[i]),
+          strides,
+          0};
+}
+
+bool fits_output(const Solution& solution, size_t i, const NativeopsTensor& array) {
+  return array.ndim == solution.rank[i] && dtype_index(array.dtype) == solution.dtype[i] &&
+         std::equal(array.shape, array.shape + array.ndim, solution.shape[i]);
+}
+
 }  // namespace nativeops::core

@@ -122,11 +122,19 @@ struct Place {
 // Runs the kernel. The outputs' `data` and `strides` are set; null data means: do not make it.
 Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
            NativeopsTensor* outputs, const NativeopsAttribute* attributes, Place place);
-const char* last_message();
-bool refused_value();  // whether that message tells of an argument's value
+const char* last_message();  // why it did not run, if it did not
+bool refused_value();        // whether that message tells of an argument's value
+// The same with the op's name, and that arguments do not fit, for errors of frameworks.
+std::string failure_text(const Op& op);
+std::string unfit_text(const Op& op);
 
 // Row-major strides of a shape.
 void contiguous_strides(int rank, const int64_t* shape, int64_t* strides);
+// Output i, row-major, before it has memory; so it stays where it is not made.
+NativeopsTensor output_of(const Solution& solution, size_t i, int64_t* strides,
+                          int32_t device_type = kNativeopsCpu, int32_t device_id = 0);
+// Whether an array has the dtype and the shape of output i.
+bool fits_output(const Solution& solution, size_t i, const NativeopsTensor& array);
 
 // Loads a library of kernels; null and an error text, or the library's table.
 const NativeopsLibrary* load_library(const char* path, std::string& error);

@@ -108,6 +108,12 @@ bool read_results(const core::Op& op, Keywords& keywords, Request& request) {
 
 }  // namespace
 
+bool is_call(PyObject* const* args, Py_ssize_t n, const char* usage) {
+  if (n == 3 && PyTuple_Check(args[1]) && PyDict_Check(args[2])) return true;
+  PyErr_SetString(PyExc_TypeError, usage);
+  return false;
+}
+
 const core::Op* op_of(PyObject* owner) {
   static PyObject* name = nullptr;
   PyObject* id = PyObject_GetAttr(owner, interned(name, "id"));

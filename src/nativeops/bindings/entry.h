@@ -19,6 +19,9 @@ struct Request {
   PyObject* outs[NATIVEOPS_MAX_ARRAYS];  // `out=`: where to write them; null for a new one
 };
 
+// Whether a function got an op, a tuple and a dict; else an error that tells how it is called.
+bool is_call(PyObject* const* args, Py_ssize_t n, const char* usage);
+
 // The op behind an `Op`; null if the core does not know it yet.
 const core::Op* op_of(PyObject* owner);
 

@@ -87,10 +87,7 @@ PyObject* connect(PyObject*, PyObject* args) {
 }
 
 PyObject* eager(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (n != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
-    PyErr_SetString(PyExc_TypeError, "eager_jax(op, args, kwargs)");
-    return nullptr;
-  }
+  if (!entry::is_call(args, n, "eager_jax(op, args, kwargs)")) return nullptr;
   PyObject* result = PyDict_Size(args[2]) ? nullptr : call(args[0], args[1]);
   if (result || !entry::forget_error()) return result;
   return PyObject_CallFunctionObjArgs(jax.slow, args[0], args[1], args[2], nullptr);

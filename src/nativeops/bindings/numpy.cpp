@@ -126,11 +126,9 @@ struct Made {
 
 bool take(const core::Solution& solution, int i, PyObject* array, Made& made) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != numpy.array_type) return false;
-  const NativeopsTensor& tensor = made.tensors[i];
   made.arrays[made.n++] = Py_NewRef(array);
-  return made.held[i].hold(array, true, made.tensors[i]) && tensor.ndim == solution.rank[i] &&
-         core::dtype_index(tensor.dtype) == solution.dtype[i] &&
-         std::equal(tensor.shape, tensor.shape + tensor.ndim, solution.shape[i]);
+  return made.held[i].hold(array, true, made.tensors[i]) &&
+         core::fits_output(solution, i, made.tensors[i]);
 }
 
 bool make(core::Solution& solution, int i, bool wanted, Made& made) {
@@ -143,10 +141,7 @@ bool make(core::Solution& solution, int i, bool wanted, Made& made) {
     return made.held[i].hold(array, true, tensor);
   }
   made.arrays[made.n++] = Py_NewRef(Py_None);
-  core::contiguous_strides(solution.rank[i], solution.shape[i], made.strides[i]);
-  tensor = {
-      nullptr,           kNativeopsCpu,   0, solution.rank[i], core::kDtypes[solution.dtype[i]],
-      solution.shape[i], made.strides[i], 0};
+  tensor = core::output_of(solution, i, made.strides[i]);
   return true;
 }
 
@@ -206,10 +201,7 @@ PyObject* memory(PyObject*, PyObject* bytes) {
 }
 
 PyObject* fast(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (n != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
-    PyErr_SetString(PyExc_TypeError, "fast(op, args, kwargs)");
-    return nullptr;
-  }
+  if (!entry::is_call(args, n, "fast(op, args, kwargs)")) return nullptr;
   entry::Request request;
   const core::Op* op = entry::op_of(args[0]);
   if (op && entry::read(*op, args[1], args[2], request))

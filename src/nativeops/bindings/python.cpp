@@ -118,7 +118,7 @@ bool hold(PyObject* item, bool writable, numpy::Held& held, NativeopsTensor& ten
   return true;
 }
 
-// run(id, inputs, outputs, attributes) -> (status, message); None stands for an absent input and
+// run(id, inputs, outputs, attributes) -> why it did not run, or ""; None stands for an absent input and
 // for an output not made
 PyObject* run(PyObject*, PyObject* args) {
   int id;
@@ -147,10 +147,7 @@ PyObject* run(PyObject*, PyObject* args) {
     PyObject* item = PyTuple_GetItem(outputs, i);
     NativeopsTensor& out = tensors[n_in + i];
     if (item == Py_None) {
-      core::contiguous_strides(solution.rank[i], solution.shape[i], strides[i]);
-      out = {
-          nullptr,           kNativeopsCpu, 0, solution.rank[i], core::kDtypes[solution.dtype[i]],
-          solution.shape[i], strides[i],    0};
+      out = core::output_of(solution, i, strides[i]);
     } else if (!hold(item, true, held[n_in + i], out)) {
       return nullptr;
     }
@@ -158,7 +155,8 @@ PyObject* run(PyObject*, PyObject* args) {
   core::Status status;
   Py_BEGIN_ALLOW_THREADS status =
       core::run(op, solution, tensors, tensors + n_in, values, {kNativeopsCpu, 0, nullptr});
-  Py_END_ALLOW_THREADS return Py_BuildValue("is", static_cast<int>(status), core::last_message());
+  Py_END_ALLOW_THREADS return PyUnicode_FromString(
+      status == core::Status::ok ? "" : core::last_message());
 }
 
 // load(path) -> (device, level, [(op, signature, dtypes, tuned), ...]); "" only chooses anew

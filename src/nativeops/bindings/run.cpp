@@ -14,6 +14,11 @@ namespace {
 
 thread_local char message[2048];
 
+Status fail(Status status, const char* text) {
+  std::snprintf(message, sizeof message, "%s", text);
+  return status;
+}
+
 // Strides of all arrays over the leading axes, merged into as few axes as memory allows.
 struct Batch {
   int arrays = 0, rank = 0;
@@ -88,7 +93,10 @@ Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& bat
   int64_t index[NATIVEOPS_MAX_RANK] = {};
   for (;;) {
     const int32_t status = kernel(&call);
-    if (status != kNativeopsOk) return static_cast<Status>(status);
+    if (status != kNativeopsOk) {
+      const auto failure = static_cast<Status>(status);
+      return message[0] ? failure : fail(failure, "the kernel failed and does not say why");
+    }
     int axis = outer - 1;
     for (; axis >= 0; --axis) {
       const bool carry = ++index[axis] == batch.size[axis];
@@ -131,7 +139,7 @@ Status run_on_copies(const Op& op, const Solution& solution, const NativeopsCall
     const Status status = run(op, solution, tensors, tensors + n_inputs, call.attributes, place);
     return status == Status::ok ? copies.put_back() : status;
   } catch (const std::bad_alloc&) {
-    return Status::no_memory;
+    return fail(Status::no_memory, "there is no memory for a workspace");
   }
 }
 
@@ -139,13 +147,18 @@ Status run_on_copies(const Op& op, const Solution& solution, const NativeopsCall
 
 const char* last_message() { return message; }
 bool refused_value() { return message[0] == '`'; }
+std::string failure_text(const Op& op) { return op.name + ": " + message; }
+std::string unfit_text(const Op& op) {
+  return op.name + ": the arguments do not fit " + op.signature;
+}
 
 Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
            NativeopsTensor* outputs, const NativeopsAttribute* attributes, Place place) {
   message[0] = 0;
   const int device = place.device_type == kNativeopsCpu ? 0 : 1;
   const NativeopsKernel kernel = op.kernels[device][solution.combination];
-  if (kernel == nullptr) return Status::no_kernel;
+  if (kernel == nullptr)
+    return fail(Status::no_kernel, "there is no kernel for these dtypes on this device");
   const int n_inputs = static_cast<int>(op.inputs.size());
   const int n_outputs = static_cast<int>(op.outputs.size());
   bool empty = true;

@@ -2,12 +2,11 @@
 // Registration of ops with TensorFlow.
 #include "nativeops/bindings/tensorflow.h"
 
-#include <dlfcn.h>
-
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <utility>
+
+#include "nativeops/bindings/symbols.h"
 
 namespace nativeops::tensorflow {
 
@@ -92,14 +91,10 @@ std::string add_definition(const core::Op& op, const Slot& slot, ShapeFunction s
 }  // namespace
 
 const char* connect(const char* library, Explain how) {
-  void* handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+  void* handle = loaded(library);
   if (!handle) return library;
-#define NATIVEOPS_LOOK_UP(result, name, parameters)   \
-  {                                                   \
-    void* address = dlsym(handle, "TF_" #name);       \
-    if (!address) return "TF_" #name;                 \
-    std::memcpy(&api.name, &address, sizeof address); \
-  }
+#define NATIVEOPS_LOOK_UP(result, name, parameters) \
+  if (!look_up(handle, "TF_" #name, api.name)) return "TF_" #name;
   NATIVEOPS_TENSORFLOW_FUNCTIONS(NATIVEOPS_LOOK_UP)
 #undef NATIVEOPS_LOOK_UP
   explain = how;

@@ -211,7 +211,7 @@ void* create_kernel(int id, TF_OpKernelConstruction* node) {
   Status status;
   if (!read_node(op, node, *kernel, status))
     api.SetStatus(status, kInvalidArgument,
-                  (op.name + ": the attributes do not fit " + op.signature).c_str());
+                  core::unfit_text(op).c_str());
   if (status.ok()) return kernel.release();
   api.OpKernelConstruction_Failure(node, status);
   return nullptr;
@@ -228,20 +228,19 @@ void compute_kernel(void* pointer, TF_OpKernelContext* context) {
   core::Solution solution;
   if (!core::solve(op, inputs, kernel.attributes, solution)) {
     const std::string text = explain(kernel.id, inputs, kernel.attributes);
-    const std::string short_text = op.name + ": the arguments do not fit " + op.signature;
-    return fail(context, kInvalidArgument, text.empty() ? short_text : text);
+    return fail(context, kInvalidArgument, text.empty() ? core::unfit_text(op) : text);
   }
   if (!make_outputs(op, kernel, solution, context, tensors)) return;
   const core::Status status =
       core::run(op, solution, inputs, inputs + op.inputs.size(), kernel.attributes,
                 {kNativeopsCpu, 0, nullptr, services(), context});
-  if (status == core::Status::no_kernel)
-    return fail(context, kInternal, op.name + ": there is no kernel for these dtypes");
-  if (status == core::Status::no_memory)
-    return fail(context, kResourceExhausted, op.name + ": there is no memory for a workspace");
-  if (status != core::Status::ok)
-    return fail(context, core::refused_value() ? kInvalidArgument : kInternal,
-                op.name + ": " + core::last_message());
+  if (status == core::Status::ok) return;
+  const bool is_memory = status == core::Status::no_memory;
+  fail(context,
+       is_memory               ? kResourceExhausted
+       : core::refused_value() ? kInvalidArgument
+                               : kInternal,
+       core::failure_text(op));
 }
 
 }  // namespace nativeops::tensorflow

@@ -166,7 +166,7 @@ void infer_shapes(const core::Op& op, TF_ShapeInferenceContext* context, TF_Stat
   if (api.GetCode(status) != kOk) return;
   if (!fits || !infer(op, inputs, nullptr, outputs))
     return api.SetStatus(status, kInvalidArgument,
-                         (op.name + ": the arguments do not fit " + op.signature).c_str());
+                         core::unfit_text(op).c_str());
   api.ShapeInferenceContextSetUnknownShape(context, status);
   for (size_t i = 0; i < op.outputs.size() && api.GetCode(status) == kOk; ++i)
     if (op.certain >> i & 1 && outputs[i].rank >= 0)

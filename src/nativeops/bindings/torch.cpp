@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nativeops/bindings/torch.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "nativeops/bindings/memory.h"
+#include "nativeops/bindings/symbols.h"
 #include "nativeops/devices/cpu/crowding.h"
 #include "nativeops/devices/cpu/floating.h"
 #include "nativeops/devices/cpu/pool.h"
@@ -166,7 +165,7 @@ const NativeopsServices* services() {
 }
 
 [[noreturn]] void fail_fit(const core::Op& op) {
-  throw std::runtime_error(op.name + ": the arguments do not fit " + op.signature);
+  throw std::runtime_error(core::unfit_text(op));
 }
 
 // The tensors of a call as the core sees them.
@@ -213,13 +212,7 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, Call
   NativeopsTensor& out = described.tensors[op.inputs.size() + i];
   int64_t* strides = described.strides[i];
   const bool wanted = call.want >> i & 1;
-  core::contiguous_strides(solution.rank[i], solution.shape[i], strides);
-  out = first;
-  out.dtype = core::kDtypes[solution.dtype[i]];
-  out.ndim = solution.rank[i];
-  out.shape = const_cast<int64_t*>(solution.shape[i]);
-  out.strides = strides;
-  out.data = nullptr;
+  out = core::output_of(solution, i, strides, first.device_type, first.device_id);
   if (!wanted && !call.fill) return call.outputs.add(nullptr);
   const int64_t nothing[1] = {0}, one[1] = {1};
   const int32_t device = first.device_type == kNativeopsCuda ? shims.cuda : shims.cpu;
@@ -243,9 +236,7 @@ void take_output(const core::Op& op, const core::Solution& solution, int i, Call
   const NativeopsTensor& first = described.tensors[0];
   NativeopsTensor& out = described.tensors[op.inputs.size() + i];
   const bool fits = describe(call.into[i], out) && out.device_type == first.device_type &&
-                    out.device_id == first.device_id && out.ndim == solution.rank[i] &&
-                    core::dtype_index(out.dtype) == solution.dtype[i] &&
-                    std::equal(out.shape, out.shape + out.ndim, solution.shape[i]);
+                    out.device_id == first.device_id && core::fits_output(solution, i, out);
   if (!fits) fail_fit(op);
   call.outputs.add(nullptr);
 }
@@ -301,13 +292,6 @@ constexpr std::array<BoxedKernel, sizeof...(Slot)> table(std::integer_sequence<i
   return {boxed<Slot>...};
 }
 
-template <class Function>
-bool look_up(void* library, const char* name, Function& function) {
-  void* address = dlsym(library, name);
-  std::memcpy(&function, &address, sizeof address);
-  return address != nullptr;
-}
-
 }  // namespace
 
 void delete_tensor(Tensor tensor) { shims.delete_tensor_object(tensor); }
@@ -330,15 +314,11 @@ void compute(const core::Op& op, Call& call) {
   if (place.device_type == kNativeopsCuda)
     check(shims.get_current_cuda_stream(place.device_id, &place.stream));
   const core::Status status = core::run(op, solution, inputs, outputs, call.attributes, place);
-  if (status == core::Status::no_kernel)
-    throw std::runtime_error(op.name + ": there is no kernel for these dtypes on this device");
-  if (status == core::Status::no_memory)
-    throw std::runtime_error(op.name + ": there is no memory for a workspace");
-  if (status != core::Status::ok) throw std::runtime_error(op.name + ": " + core::last_message());
+  if (status != core::Status::ok) throw std::runtime_error(core::failure_text(op));
 }
 
 const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
-  void* cpu = dlopen(libtorch_cpu, RTLD_NOW | RTLD_NOLOAD);
+  void* cpu = loaded(libtorch_cpu);
   if (!cpu) return "libtorch_cpu.so";
 #define LOOK_UP(name) \
   if (!look_up(cpu, "aoti_torch_" #name, shims.name)) return "aoti_torch_" #name;
@@ -365,7 +345,7 @@ const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
   look_up(cpu, "torch_get_num_threads", shims.get_num_threads);
   look_up(cpu, "torch_from_blob", shims.from_blob);
   cpu::forked();  // from here on it is noticed
-  if (void* cuda = *libtorch_cuda ? dlopen(libtorch_cuda, RTLD_NOW | RTLD_NOLOAD) : nullptr)
+  if (void* cuda = *libtorch_cuda ? loaded(libtorch_cuda) : nullptr)
     look_up(cuda, "aoti_torch_get_current_cuda_stream", shims.get_current_cuda_stream);
   for (int i = 0; i < core::kDtypeCount; ++i) {
     int32_t (*code)();

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nativeops/bindings/torch_python.h"
 
-#include <dlfcn.h>
-
 #include <cstring>
 #include <exception>
 #include <vector>
 
+#include "nativeops/bindings/symbols.h"
 #include "nativeops/bindings/torch.h"
 
 namespace nativeops::torch {
@@ -43,7 +42,7 @@ constexpr char kState[] = "_ZN3c104impl26raw_local_dispatch_key_setE";
 // Of this thread; null if PyTorch has no such variable.
 const State* thread_state() {
   static thread_local const State* own = nullptr;
-  if (!own) own = static_cast<const State*>(dlsym(torch.c10, kState));
+  if (!own) look_up(torch.c10, kState, own);
   return own;
 }
 
@@ -202,13 +201,6 @@ PyObject* direct_values(const core::Op& op, PyObject* const* values, Py_ssize_t 
   return all;
 }
 
-template <class Function>
-bool look_up(void* library, const char* name, Function& function) {
-  void* address = library ? dlsym(library, name) : nullptr;
-  std::memcpy(&function, &address, sizeof address);
-  return address != nullptr;
-}
-
 // One tensor and what PyTorch says of it.
 struct Sample {
   const char* object;
@@ -255,9 +247,9 @@ bool find_keys(const std::vector<Sample>& samples, size_t& found) {
 }
 
 // Null, or what is missing.
-const char* look_up(const char* cpu_path, const char* python_path, Internals& found) {
-  void* cpu = dlopen(cpu_path, RTLD_NOW | RTLD_NOLOAD);
-  void* python = dlopen(python_path, RTLD_NOW | RTLD_NOLOAD);
+const char* look_up_all(const char* cpu_path, const char* python_path, Internals& found) {
+  void* cpu = loaded(cpu_path);
+  void* python = loaded(python_path);
   if (!look_up(found.c10, "_ZNK3c1010TensorImpl13requires_gradEv", found.requires_grad))
     return "TensorImpl::requires_grad";
   if (!look_up(cpu, "_ZN2at12hasCallbacksEv", found.has_callbacks)) return "hasCallbacks";
@@ -273,7 +265,7 @@ const char* look_up(const char* cpu_path, const char* python_path, Internals& fo
 PyObject* state(PyObject*, PyObject* path) {
   const char* c10 = PyUnicode_AsUTF8AndSize(path, nullptr);
   if (!c10) return nullptr;
-  torch.c10 = dlopen(c10, RTLD_NOW | RTLD_NOLOAD);
+  torch.c10 = loaded(c10);
   const State* now = torch.c10 ? thread_state() : nullptr;
   if (!now) Py_RETURN_NONE;
   return Py_BuildValue("KK", now->included, now->excluded);
@@ -290,7 +282,7 @@ PyObject* connect_direct(PyObject*, PyObject* args) {
     return nullptr;
   const std::vector<Sample> samples = read_samples(list);
   if (PyErr_Occurred()) return nullptr;
-  const char* missing = look_up(cpu, python, found);
+  const char* missing = look_up_all(cpu, python, found);
   if (!missing && !find_tensor(samples, found.tensor_at)) missing = "a tensor in its Python object";
   if (!missing && !find_keys(samples, found.keys_at)) missing = "the dispatch keys of a tensor";
   if (missing) return PyUnicode_FromString(missing);
@@ -307,10 +299,7 @@ PyObject* connect_direct(PyObject*, PyObject* args) {
 }
 
 PyObject* direct(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (n != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
-    PyErr_SetString(PyExc_TypeError, "direct_torch(op, args, kwargs)");
-    return nullptr;
-  }
+  if (!entry::is_call(args, n, "direct_torch(op, args, kwargs)")) return nullptr;
   if (torch.connected && unwatched()) {
     const core::Op* op = entry::op_of(args[0]);
     if (PyObject* result = op ? direct_call(*op, args[0], args[1], args[2]) : nullptr)

@@ -34,8 +34,7 @@ XLA_FFI_Error* error(const XLA_FFI_Api* api, XLA_FFI_Error_Code code, const char
 }
 
 [[noreturn]] void fail_fit(const core::Op& op) {
-  throw Failure{XLA_FFI_Error_Code_INVALID_ARGUMENT,
-                op.name + ": the arguments do not fit " + op.signature};
+  throw Failure{XLA_FFI_Error_Code_INVALID_ARGUMENT, core::unfit_text(op)};
 }
 
 // XLA asks each handler once for its version. It refuses one newer than itself, and takes older
@@ -163,11 +162,6 @@ void read_inputs(const core::Op& op, const XLA_FFI_CallFrame& frame, Arguments& 
     if (!read_attribute(frame.attrs, op.attributes[i], arguments.attributes[i])) fail_fit(op);
 }
 
-bool is_as_solved(const NativeopsTensor& out, const core::Solution& solution, size_t i) {
-  return out.ndim == solution.rank[i] && core::dtype_index(out.dtype) == solution.dtype[i] &&
-         std::equal(out.shape, out.shape + out.ndim, solution.shape[i]);
-}
-
 // The results that the call makes are XLA's buffers; the others have a shape and no memory.
 void read_outputs(const core::Op& op, const XLA_FFI_CallFrame& frame, core::Solution& solution,
                   Arguments& arguments) {
@@ -181,21 +175,19 @@ void read_outputs(const core::Op& op, const XLA_FFI_CallFrame& frame, core::Solu
     if (want >> i & 1) {
       if (made == frame.rets.size) fail_fit(op);
       const auto& buffer = *static_cast<XLA_FFI_Buffer*>(frame.rets.rets[made++]);
-      if (!describe(buffer, arguments.place, out, strides) || !is_as_solved(out, solution, i))
+      if (!describe(buffer, arguments.place, out, strides) || !core::fits_output(solution, i, out))
         fail_fit(op);
       continue;
     }
-    core::contiguous_strides(solution.rank[i], solution.shape[i], strides);
-    out = {nullptr,
-           arguments.place.device_type,
-           arguments.place.device_id,
-           solution.rank[i],
-           core::kDtypes[solution.dtype[i]],
-           solution.shape[i],
-           strides,
-           0};
+    out = core::output_of(solution, i, strides, arguments.place.device_type,
+                          arguments.place.device_id);
   }
   if (made != frame.rets.size) fail_fit(op);
+}
+
+void forget(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
+  XLA_FFI_Error_Destroy_Args args{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
+  api->XLA_FFI_Error_Destroy(&args);
 }
 
 // Workspaces on CUDA are XLA's, which plans for all of a device's memory. Its CPU lends none.
@@ -207,8 +199,7 @@ NativeopsMemory allocate(const NativeopsCall* call, size_t bytes) {
   args.size = bytes;
   args.alignment = 16;  // more is not asked for: memory of a GPU has 256
   if (XLA_FFI_Error* refused = frame.api->XLA_FFI_DeviceMemory_Allocate(&args)) {
-    XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, refused};
-    frame.api->XLA_FFI_Error_Destroy(&destroy);
+    forget(frame.api, refused);
     args.data = nullptr;
   }
   return {args.data, nullptr, bytes};
@@ -220,10 +211,8 @@ void release(const NativeopsCall* call, NativeopsMemory memory) {
   args.ctx = frame.ctx;
   args.size = memory.bytes;
   args.data = memory.data;
-  if (XLA_FFI_Error* refused = frame.api->XLA_FFI_DeviceMemory_Free(&args)) {
-    XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, refused};
-    frame.api->XLA_FFI_Error_Destroy(&destroy);
-  }
+  if (XLA_FFI_Error* refused = frame.api->XLA_FFI_DeviceMemory_Free(&args))
+    forget(frame.api, refused);
 }
 const NativeopsServices* cuda_services() {
   static const NativeopsServices table = [] {
@@ -269,15 +258,13 @@ void execute(const XLA_FFI_CallFrame& frame, const core::Place& place) {
     case core::Status::ok:
       return;
     case core::Status::no_kernel:
-      throw Failure{XLA_FFI_Error_Code_UNIMPLEMENTED,
-                    op.name + ": there is no kernel for these dtypes on this device"};
+      throw Failure{XLA_FFI_Error_Code_UNIMPLEMENTED, core::failure_text(op)};
     case core::Status::no_memory:
-      throw Failure{XLA_FFI_Error_Code_RESOURCE_EXHAUSTED,
-                    op.name + ": there is no memory for a workspace."};
+      throw Failure{XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, core::failure_text(op)};
     default:
       throw Failure{
           core::refused_value() ? XLA_FFI_Error_Code_INVALID_ARGUMENT : XLA_FFI_Error_Code_INTERNAL,
-          op.name + ": " + core::last_message()};
+          core::failure_text(op)};
   }
 }
 

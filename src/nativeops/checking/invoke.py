@@ -38,8 +38,8 @@ def call(
         tuple(each and (plain(each[0], each[1]), DTYPES.index(each[1])) for each in arrays)
         for arrays in (inputs, outputs)
     )
-    status, text = extension().run(op.id, held, places, tuple(numbers))
-    return text or f"status {status}" if status else ""
+    said: str = extension().run(op.id, held, places, tuple(numbers))
+    return said
 
 
 def may_reuse(case: Case) -> list[ArraySpec]:

@@ -46,7 +46,7 @@ GROWTH = tuple(8**k for k in range(4, 10))  # elements for which the time is mea
 NOTICEABLE = 0.02  # seconds
 LONGEST = 25.0  # seconds that a run may be expected to take; job.py stops a silent one after 300
 SHARE = 4  # a quarter of the memory is for workspaces
-NO_MEMORY = "not enough memory"  # what a kernel says
+NO_MEMORY = "no memory for a workspace"  # what a kernel says
 LEAD = "*"  # stands for the leading axes among the names of axes
 
 

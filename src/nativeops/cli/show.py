@@ -14,6 +14,7 @@ from nativeops.call import Op
 from nativeops.cli.checks import cuda_is_built
 from nativeops.cli.output import fail, find_op
 from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.identity import variants
 from nativeops.user_ops import shipped
 
 
@@ -60,6 +61,4 @@ def runs_in(op: Op[Any]) -> Iterator[str]:
 
 def kernels(op: Op[Any]) -> list[Path]:
     """The kernel for all devices, and those tuned for some."""
-    ends = ("cpu", "cuda", "tuned")
-    tuned = (op.kernel.with_name(f"{op.kernel.stem}_{end}.h") for end in ends)
-    return [op.kernel, *(path for path in tuned if path.exists())]
+    return [op.kernel, *variants(op.kernel).values()]

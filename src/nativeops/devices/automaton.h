@@ -47,8 +47,7 @@ void check_automata(const Automata<T>& a, const char* scores) {
                         int64_t most, const char* of) {
     const int64_t value = array(row, i);
     if (value >= 0 && value <= most) return;
-    const std::string where = "[" + std::to_string(row) + ", " + std::to_string(i) + "]";
-    refuse(name + where, value, 0, most, of);
+    refuse(element(name, row, i), value, 0, most, of);
   };
   for (int64_t e = 0; e < a.size(); ++e) {
     if (a.batch() == 0 || Accum<T>(a.weights(e)) == highest<Accum<T>>()) continue;
@@ -186,6 +185,13 @@ struct Graph {
     }
   }
 };
+
+// Whether some weight is no number, or some class that the automaton emits had no cost in a frame.
+template <class A>
+KERNEL bool is_sick(Team team, const Graph<A>& graph) {
+  const Row<A> seen = graph.row(kSum);
+  return graph.sick() || team.any(0, graph.slots(), [=](int64_t s) { return seen.m[s] != 0; });
+}
 
 // Sorts `n` arcs by `key`; put(place, arc) writes them.
 template <class F>
@@ -339,7 +345,7 @@ void make_index(Device& dev, const Automata<T>& a, const Index<T>& index) {
     group(
         team, a.size(), a.batch(),
         [=](int64_t e) -> int64_t {
-          return min2<int64_t>(max2<int64_t>(a.edges(3, e), 0), a.batch() - 1);
+          return within(a.edges(3, e), a.batch() - 1);
         },
         begin, edges);
   });

@@ -128,11 +128,6 @@ struct BestPath {
     }
     return before;
   }
-  KERNEL bool sick(Team team) const {
-    const Row<A> seen = search.graph.row(kSum);
-    return search.graph.sick() ||
-           team.any(0, search.graph.slots(), [=](int64_t s) { return seen.m[s] != 0; });
-  }
   // Returns the score of the best path.
   KERNEL double operator()(Team team, int64_t mask_idx) const {
     const int64_t frames = search.frames, states = search.graph.states(), part = trellis.part;
@@ -150,7 +145,7 @@ struct BestPath {
       team.sync();
     }
     double total = 0;
-    int32_t state = search.finish(team, last, sick(team), mask_idx, &total);
+    int32_t state = search.finish(team, last, is_sick(team, search.graph), mask_idx, &total);
     for (int64_t p = (frames - 1) / part; state >= 0 && frames > 0 && p >= 0; --p) {
       const int64_t high = min2(frames, (p + 1) * part);
       team.sync();  // the last part's moves have been read

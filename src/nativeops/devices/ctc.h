@@ -7,10 +7,10 @@
 // goes to blank n after the last.
 #pragma once
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 
+#include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/softmax.h"
 #include "nativeops/devices/wide.h"
 
 namespace nativeops::ctc {
@@ -55,18 +55,13 @@ struct Problem {
   int64_t blank;
   bool normalized, label_loop;
 
-  HOST_DEVICE static int64_t within(int64_t value, int64_t most) {
-    return max2<int64_t>(0, min2(value, most));
-  }
   HOST_DEVICE int64_t classes() const { return logits.size(2); }
   HOST_DEVICE int64_t most_states() const { return 2 * targets.size(1) + 1; }
   HOST_DEVICE int64_t frames(int64_t b) const {
-    const int64_t most = logits.size(0);
-    return input_lengths ? within(input_lengths(b), most) : most;
+    return length_of(input_lengths, b, logits.size(0));
   }
   HOST_DEVICE int64_t labels(int64_t b) const {
-    const int64_t most = targets.size(1);
-    return target_lengths ? within(target_lengths(b), most) : most;
+    return length_of(target_lengths, b, targets.size(1));
   }
   HOST_DEVICE int64_t label(int64_t b, int64_t i) const {
     return within(static_cast<int64_t>(targets(b, i)), classes() - 1);
@@ -87,36 +82,14 @@ struct Problem {
   void check(bool of_gradient = false) const;
 };
 
-inline void refuse(const std::string& what, int64_t value, const std::string& must) {
-  throw std::runtime_error("`" + what + "` is " + std::to_string(value) + ", but must be " + must +
-                           ".");
-}
-
-inline void check_length(const char* name, In<int32_t, 1> lengths, int64_t b, int64_t most,
-                         const char* of) {
-  if (lengths && (lengths(b) < 0 || lengths(b) > most)) {
-    const std::string place = std::string(name) + "[" + std::to_string(b) + "]";
-    refuse(place, lengths(b), "from 0 to " + std::to_string(most) + ", the " + of);
-  }
-}
-
 template <class T, class I>
-void Problem<T, I>::check([[maybe_unused]] bool of_gradient) const {
-  const int64_t n = classes();
-  const std::string range = "from 0 to " + std::to_string(n - 1) + ", the classes of `logits`";
-  if (n > 0 && (blank < 0 || blank >= n)) refuse("blank", blank, range);
-#if !defined(__CUDACC__)
-  for (int64_t b = 0; b < logits.size(1); ++b) {
-    check_length("input_lengths", input_lengths, b, logits.size(0), "frames of `logits`");
-    check_length("target_lengths", target_lengths, b, targets.size(1), "labels of `targets`");
-    for (int64_t i = 0; i < labels(b); ++i) {
-      const int64_t label = static_cast<int64_t>(targets(b, i));
-      if (label >= 0 && label < n && (label != blank || of_gradient)) continue;
-      const std::string place = "targets[" + std::to_string(b) + ", " + std::to_string(i) + "]";
-      refuse(place, label, label == blank ? "another label than `blank`" : range);
-    }
-  }
-#endif
+void Problem<T, I>::check(bool of_gradient) const {
+  const char* const bound = "the classes of `logits`";
+  const int64_t last = classes() - 1;
+  if (last >= 0 && (blank < 0 || blank > last)) refuse("blank", blank, 0, last, bound);
+  check_range("input_lengths", input_lengths, 0, logits.size(0), "the frames of `logits`");
+  check_range("target_lengths", target_lengths, 0, targets.size(1), "the labels of `targets`");
+  check_labels("targets", targets, target_lengths, of_gradient ? kNoBlank : blank, last, bound);
 }
 
 // log_sums[t,b] = log Σ_c exp(logits[t,b,c]); 0 of a frame without any probability, beyond a
@@ -131,10 +104,9 @@ void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sum
         const int64_t t = item / batch, b = item % batch;
         double log_sum = 0;
         if (!problem.normalized && t < problem.frames(b)) {
-          const A most = team.max(0, n, [=](int64_t c) { return A(x(t, b, c)); });
-          const A sum = team.sum(0, n, [=](int64_t c) { return exp(A(x(t, b, c)) - most); });
-          log_sum = static_cast<double>(most) + log(static_cast<double>(sum));
-          if (most == lowest<A>()) log_sum = 0;
+          const SoftmaxSums<A> of = softmax_sums(team, at(at(x, t), b));
+          log_sum = static_cast<double>(of.largest) + log(static_cast<double>(of.sum));
+          if (of.largest == lowest<A>()) log_sum = 0;
         }
         if (team.rank() == 0) set(log_sums, log_sum, t, b);
       },

@@ -198,8 +198,7 @@ struct Passes {
 
   // Whether some class that the automaton emits has no cost in some frame; after `total`.
   KERNEL bool sick(Team team) const {
-    const Row<A> seen = graph.row(kSum);
-    return graph.sick() || team.any(0, graph.slots(), [=](int64_t s) { return seen.m[s] != 0; });
+    return is_sick(team, graph);
   }
 
   // From the end back to the start: arrived(.., t, b, steps, beta, all) after each frame, when kSum

@@ -38,7 +38,7 @@ template <class Ta, class Tb, class T>
 void gemm(Device& dev, View<Ta, 2> a, View<Tb, 2> b, View<T, 2> c, double alpha = 1,
           double beta = 0) {
   matrix_product::check_sizes(a.size_, b.size_, c.size_, 2);
-  gemm(dev, matrix_product::one(a), matrix_product::one(b), matrix_product::one(c), alpha, beta);
+  gemm(dev, batch_of_one(a), batch_of_one(b), batch_of_one(c), alpha, beta);
 }
 
 }  // namespace nativeops

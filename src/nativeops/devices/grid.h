@@ -30,10 +30,10 @@ struct Layer {
   HOST_DEVICE int64_t units() const { return v_h.size(0); }
   // Of a sequence; beyond the grid only on CUDA, where nobody has looked.
   HOST_DEVICE int64_t height(int64_t b) const {
-    return heights ? max2<int64_t>(0, min2<int64_t>(heights(b), height())) : height();
+    return length_of(heights, b, height());
   }
   HOST_DEVICE int64_t width(int64_t b) const {
-    return widths ? max2<int64_t>(0, min2<int64_t>(widths(b), width())) : width();
+    return length_of(widths, b, width());
   }
 
   // A row of what is multiplied with the weights: x, h above, h to the left, 1.

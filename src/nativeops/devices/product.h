@@ -29,12 +29,6 @@ inline void check_sizes(const int64_t* a, const int64_t* b, const int64_t* c, in
                            size_text(a, axes) + " and b" + size_text(b, axes) + ".");
 }
 
-// A matrix as a batch of one.
-template <class T>
-View<T, 3> one(const View<T, 2>& m) {
-  return {m.data, {1, m.size(0), m.size(1)}, {0, m.stride(0), m.stride(1)}};
-}
-
 // alpha·sum + beta·c. What was in c does not count where beta is 0, even if it is NaN.
 template <class A>
 struct Scaled : Plus {

@@ -15,7 +15,7 @@ namespace nativeops {
 // "high" among the choices of `precision` in ops/_steps.py.
 constexpr int64_t kHigh = 2;
 
-// What an op gets: one layer in one direction. Optional inputs have size 0.
+// What an op gets: one layer in one direction. Optional inputs have no memory.
 template <class T>
 struct Layer {
   In<T, 3> x;           // t b i
@@ -103,14 +103,10 @@ HOST_DEVICE T relu(T value) {
 }
 namespace recurrence {
 
-// A value of an optional state: zero where it was not given.
-template <class T>
-HOST_DEVICE Accum<T> value_or_zero(const In<T, 2>& state, int64_t b, int64_t j) {
-  return state ? Accum<T>(state(b, j)) : Accum<T>(0);
-}
-template <class T>
-HOST_DEVICE Accum<T> bias(const In<T, 1>& values, int64_t j) {
-  return values ? Accum<T>(values(j)) : Accum<T>(0);
+// A number of an optional input: zero where it was not given.
+template <class T, int N, class... Index>
+HOST_DEVICE Accum<T> value_or_zero(const In<T, N>& values, Index... index) {
+  return values ? Accum<T>(values(index...)) : Accum<T>(0);
 }
 
 // Both sums of the gates of a unit at a time; row: of the products.
@@ -120,11 +116,11 @@ HOST_DEVICE void gate_sums(const Layer<T>& layer, const Out<Accum<T>, 2>& from_x
                            int64_t j, Accum<T>* in, Accum<T>* state) {
   const int64_t units = layer.units();
   for (int g = 0; g < Cell::kGates; ++g) {
-    in[g] = from_x(row, g * units + j) + bias(layer.b_ih, g * units + j);
+    in[g] = from_x(row, g * units + j) + value_or_zero(layer.b_ih, g * units + j);
     if (layer.sums) in[g] += Accum<T>(layer.sums(t, b, g * units + j));
   }
   for (int g = 0; g < Cell::kStateGates; ++g) {
-    state[g] = from_h(row, g * units + j) + bias(layer.b_hh, g * units + j);
+    state[g] = from_h(row, g * units + j) + value_or_zero(layer.b_hh, g * units + j);
   }
 }
 
@@ -227,7 +223,7 @@ void advance_second(Device& dev, const Layer<T>& layer, const States<T>& to,
     }
     A in[Cell::kGates], kept[Cell::kKept + 1];
     for (int g = 0; Cell::kReadsState && g < Cell::kGates; ++g) in[g] = from_x(b, g * units + j);
-    const A sum = from_middle(b, j) + bias(layer.b_second, j);
+    const A sum = from_middle(b, j) + value_or_zero(layer.b_second, j);
     const A out = Cell::finish(in, sum, h(b, j), kept);
     h(b, j) = out;
     to.y(t, b, j) = T(out);

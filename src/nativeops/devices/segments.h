@@ -247,7 +247,7 @@ void check_segments(const Automata<T>& a, const In<T, 4>& scores, const In<int32
     if (Accum<T>(a.weights(e)) == highest<Accum<T>>()) continue;
     const int64_t k = length_models ? length_models(e) : 0;
     if (k >= 0 && k <= last) continue;
-    refuse("length_models[" + std::to_string(e) + "]", k, 0, last, "the rows of `length_costs`");
+    refuse(element("length_models", e), k, 0, last, "the rows of `length_costs`");
   }
 #endif
 }

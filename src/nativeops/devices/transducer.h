@@ -4,10 +4,8 @@
 // are in double: in float a lattice of thousands of steps would lose all but a few digits.
 #pragma once
 #include <cstdint>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
 
+#include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
 
 namespace nativeops::transducer {
@@ -25,13 +23,14 @@ struct Joint {
   HOST_DEVICE int64_t batch() const { return logits.size(0); }
   HOST_DEVICE int64_t classes() const { return logits.size(3); }
   HOST_DEVICE int64_t blank() const { return own_blank < 0 ? classes() + own_blank : own_blank; }
-  HOST_DEVICE int64_t frames(int64_t b) const { return within(logit_lengths(b), logits.size(1)); }
-  HOST_DEVICE int64_t labels(int64_t b) const { return within(target_lengths(b), targets.size(1)); }
+  HOST_DEVICE int64_t frames(int64_t b) const {
+    return length_of(logit_lengths, b, logits.size(1));
+  }
+  HOST_DEVICE int64_t labels(int64_t b) const {
+    return length_of(target_lengths, b, targets.size(1));
+  }
   HOST_DEVICE int64_t label(int64_t b, int64_t u) const {
     return within(targets(b, u), classes() - 1);
-  }
-  HOST_DEVICE static int64_t within(int64_t value, int64_t most) {
-    return max2<int64_t>(0, min2(value, most));
   }
 };
 
@@ -65,55 +64,19 @@ HOST_DEVICE Steps steps_of(const Joint<T, I>& joint, int64_t b) {
 // and the log-probabilities of the blank and of the next label.
 enum Plane { kShift, kSum, kBlank, kLabel, kPlanes };
 
-// The planes in the caller's array, which is of float: for doubles in a workspace.
+// Numbers of each cell, one plane after the other.
 template <class T>
-struct Cells {
+struct Planes {
   using A = Accum<T>;
-  static constexpr bool kHolds = std::is_same<A, float>::value;
-
-  template <class I, class Given>
-  Cells(Device& dev, const Joint<T, I>& joint, View<Given, 4> lattice)
-      : given(kHolds && lattice),
-        memory(dev.template workspace<A>(given ? 0 : size(joint))),
-        view(dense(memory.data(), joint.batch(), int{kPlanes}, joint.logits.size(1),
-                   joint.logits.size(2))) {
-    if constexpr (kHolds) {
-      if (!given) return;
-      view.data = const_cast<A*>(lattice.data);  // written only where it is a result
-      for (int axis = 0; axis < 4; ++axis) view.stride_[axis] = lattice.stride(axis);
-    }
-  }
   template <class I>
-  static int64_t size(const Joint<T, I>& joint) {
-    return joint.batch() * kPlanes * joint.logits.size(1) * joint.logits.size(2);
-  }
+  Planes(Device& dev, const Joint<T, I>& joint, int count)
+      : memory(dev.template workspace<A>(joint.batch() * count * joint.logits.size(1) *
+                                         joint.logits.size(2))),
+        view(dense(memory.data(), joint.batch(), count, joint.logits.size(1),
+                   joint.logits.size(2))) {}
 
-  // What has no place of its own, rounded: nothing that an op returns stays unwritten.
-  void round_to(Device& dev, Out<float, 4> lattice) const {
-    if (given || !lattice) return;
-    const Out<A, 4> from = view;
-    for_each(dev, lattice, [=] KERNEL(int64_t b, int64_t plane, int64_t t, int64_t u) {
-      lattice(b, plane, t, u) = float(from(b, plane, t, u));
-    });
-  }
-
-  const bool given;
   Workspace<A> memory;
   Out<A, 4> view;  // b plane t u+1
-};
-
-// The probabilities, given the target, to leave a cell by the blank and by the label.
-template <class T>
-struct Leaving {
-  using A = Accum<T>;
-  template <class I>
-  Leaving(Device& dev, const Joint<T, I>& joint)
-      : memory(dev.template workspace<A>(2 * joint.batch() * joint.logits.size(1) *
-                                         joint.logits.size(2))),
-        view(dense(memory.data(), joint.batch(), 2, joint.logits.size(1), joint.logits.size(2))) {}
-
-  Workspace<A> memory;
-  Out<A, 4> view;  // b, blank or label, t u+1
 };
 
 // What flows back, and where to.
@@ -131,42 +94,18 @@ struct Flow {
   }
 };
 
-[[noreturn]] inline void refuse(const std::string& what, int64_t value, const std::string& range) {
-  throw std::runtime_error("`" + what + "` is " + std::to_string(value) + ", but must be " + range +
-                           ".");
-}
-inline std::string place(const std::string& name, int64_t b) {
-  return name + "[" + std::to_string(b) + "]";
-}
-
 // Lengths, labels and the blank are refused here where memory can be read.
 template <class T, class I>
 void check(const Joint<T, I>& joint) {
   const int64_t last = joint.classes() - 1;
-  if (joint.own_blank > last && last >= 0) {
-    refuse("blank", joint.own_blank,
-           "from -1, the last, to " + std::to_string(last) + ", as `logits` has " +
-               std::to_string(last + 1) + " classes");
-  }
-#if !defined(__CUDACC__)
-  const int64_t t = joint.logits.size(1), u = joint.targets.size(1);
-  for (int64_t b = 0; b < joint.batch(); ++b) {
-    const int64_t frames = joint.logit_lengths(b), labels = joint.target_lengths(b);
-    if (frames < 0 || frames > t)
-      refuse(place("logit_lengths", b), frames,
-             "from 0 to " + std::to_string(t) + ", the frames of `logits`");
-    if (labels < 0 || labels > u)
-      refuse(place("target_lengths", b), labels,
-             "from 0 to " + std::to_string(u) + ", the labels of `targets`");
-    for (int64_t i = 0; i < labels; ++i) {
-      const int64_t label = joint.targets(b, i);
-      if (label < 0 || label > last || label == joint.blank())
-        refuse("targets[" + std::to_string(b) + ", " + std::to_string(i) + "]", label,
-               "from 0 to " + std::to_string(last) + " and not the blank " +
-                   std::to_string(joint.blank()));
-    }
-  }
-#endif
+  if (joint.own_blank > last && last >= 0)
+    refuse("blank", joint.own_blank, -1, last, "where -1 is the last class of `logits`");
+  check_range("logit_lengths", joint.logit_lengths, 0, joint.logits.size(1),
+              "the frames of `logits`");
+  check_range("target_lengths", joint.target_lengths, 0, joint.targets.size(1),
+              "the labels of `targets`");
+  check_labels("targets", joint.targets, joint.target_lengths, joint.blank(), last,
+               "the classes of `logits`");
 }
 
 // The log-probabilities of a cell's blank and label, from what its softmax is made of.

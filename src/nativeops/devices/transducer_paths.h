@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 
+#include "nativeops/devices/softmax.h"
 #include "nativeops/devices/transducer.h"
 
 namespace nativeops::transducer {
@@ -23,14 +24,10 @@ void statistics(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& c
         if (t >= joint.frames(b) || u > joint.labels(b)) {
           return team.each(0, int{kPlanes}, [=](int64_t plane) { cells(b, plane, t, u) = A(0); });
         }
-        A largest = 0, sum = 1;
-        if (normalises && joint.classes() > 0) {
-          const auto row = at(at(at(joint.logits, b), t), u);
-          largest = team.max(0, row.size(0), [=](int64_t k) { return A(row(k)); });
-          const A shift = largest == lowest<A>() ? A(0) : largest;
-          sum = team.sum(0, row.size(0), [=](int64_t k) { return exp(A(row(k)) - shift); });
-        }
-        if (team.rank() == 0) put_cell(joint, cells, normalises, b, t, u, largest, sum);
+        SoftmaxSums<A> of{0, 1};
+        if (normalises && joint.classes() > 0)
+          of = softmax_sums(team, at(at(at(joint.logits, b), t), u));
+        if (team.rank() == 0) put_cell(joint, cells, normalises, b, t, u, of.largest, of.sum);
       },
       joint.classes());
 }
@@ -48,7 +45,7 @@ struct Rolling {
 // Both log-probabilities of node u of step s, which must have a frame.
 template <class A>
 struct Symbols {
-  Out<A, 4> cells;
+  In<A, 4> cells;
   Steps steps;
   int64_t b;
   KERNEL double blank(int64_t s, int64_t u) const { return of(kBlank, s, u); }
@@ -90,7 +87,7 @@ KERNEL void walk(Team team, const Symbols<A>& symbols, const Rolling& alpha, F&&
 
 // costs = -α[T, U]
 template <class T, class I>
-void forward(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& cells,
+void forward(Device& dev, const Joint<T, I>& joint, const In<Accum<T>, 4>& cells,
              const Out<T, 1>& costs) {
   using A = Accum<T>;
   const int64_t size = Rolling::size(joint.targets.size(1));
@@ -130,7 +127,7 @@ KERNEL void retreat(Team team, const Symbols<A>& symbols, const Rolling& beta,
 
 // Both probabilities to leave, of all cells that a path can pass.
 template <class T, class I>
-void backward(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& cells,
+void backward(Device& dev, const Joint<T, I>& joint, const In<Accum<T>, 4>& cells,
               const Out<Accum<T>, 4>& leaving) {
   using A = Accum<T>;
   const int64_t rolling = Rolling::size(joint.targets.size(1));
@@ -162,7 +159,7 @@ void backward(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& cel
 
 // y·(b + l) - [k = blank]·b - [k = label]·l, bounded, times what flows back
 template <class T, class I>
-void gradient(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& cells,
+void gradient(Device& dev, const Joint<T, I>& joint, const In<Accum<T>, 4>& cells,
               const Out<Accum<T>, 4>& leaving, const Flow<T>& flow) {
   using A = Accum<T>;
   const int64_t frames = joint.logits.size(1), width = joint.logits.size(2);

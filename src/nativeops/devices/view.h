@@ -81,6 +81,13 @@ HOST_DEVICE View<T, N - 1> at(View<T, N> view, int64_t i) {
   return part;
 }
 
+// A matrix as a batch of one.
+template <class T>
+HOST_DEVICE View<T, 3> batch_of_one(const View<T, 2>& matrix) {
+  return {
+      matrix.data, {1, matrix.size(0), matrix.size(1)}, {0, matrix.stride(0), matrix.stride(1)}};
+}
+
 // Memory without gaps as a view: dense(data, rows, columns).
 template <class T, class... Size>
 HOST_DEVICE View<T, sizeof...(Size)> dense(T* data, Size... sizes) {

@@ -12,7 +12,7 @@ import jax
 import jax.ffi
 
 from nativeops.call import Op, check_frameworks, given
-from nativeops.errors import BuildError, NativeOpsError, message, refused
+from nativeops.errors import BuildError, NativeOpsError, message
 from nativeops.frameworks import jax_gradient, jax_large, jax_vmap  # noqa: F401  they have rules
 from nativeops.frameworks.jax_call import Call, Handle, device_of
 from nativeops.frameworks.jax_primitive import TARGET, compute
@@ -108,13 +108,11 @@ def _explain(call: Call, arrays: Sequence[Any], error: Exception) -> Exception:
         solution = op.check(given(op, framework, arrays), devices, call.attributes)
     except NativeOpsError as explained:
         return explained.with_traceback(None)
-    if isinstance(error, NativeOpsError) or "RESOURCE_EXHAUSTED" not in str(error):
-        return refused(op.name, str(error)) or error
-    from nativeops.frameworks.numpy import no_memory
+    if isinstance(error, NativeOpsError):
+        return error
+    from nativeops.frameworks.numpy import failure
 
-    spec = call.made[0]
-    shape = op.signature.output_shape(spec, solution)
-    return no_memory(op, shape, op.signature.output_dtype(spec, solution))
+    return failure(op, solution, error, devices[0], call.made) or error
 
 
 framework = Jax()

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from nativeops.call import Op, given
-from nativeops.errors import AllocationError, BuildError, message, refused
+from nativeops.errors import AllocationError, BuildError, NativeOpsError, message, refused
 from nativeops.frameworks.dlpack import as_numpy
 from nativeops.frameworks.numpy_out import check_array, needs_aside, steppable
 from nativeops.frameworks.out import check_disjoint
 from nativeops.library import DTYPES, define, extension, missing_kernel
-from nativeops.signature import Solution
+from nativeops.signature import ArraySpec, Solution
 
 _ADDRESSES = 1 << 47  # bytes that a process can address
 # NumPy itself has no bfloat16: ml_dtypes adds one, whose bits travel as uint16.
@@ -69,13 +69,9 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         None if o is None else _readable(o, op.signature.output_dtype(s, solution))
         for o, s in zip(made, op.signature.outputs, strict=True)
     )
-    status, text = extension().run(op.id, inputs, places, tuple(attributes.values()))
-    if status == 2:
-        raise AllocationError(message(op.name, "there is no memory for a workspace."))
-    if status == 3:
-        raise missing_kernel(op, solution.dtypes, "cpu")
-    if status != 0:
-        raise refused(op.name, f"{op.name}: {text}") or BuildError(message(op.name, text))
+    if text := extension().run(op.id, inputs, places, tuple(attributes.values())):
+        said = message(op.name, text)
+        raise failure(op, solution, said) or BuildError(said)
     for place in aside:
         outs[place][...] = made[place]
     return op.collect(outputs, kept=True)
@@ -119,6 +115,35 @@ def no_memory(op: Op[Any], shape: tuple[Any, ...], dtype: str) -> AllocationErro
     text = f"there is no memory for the result: {size}"
     hint = "split the arrays and call it for the parts."
     return AllocationError(message(op.name, text, hint=hint))
+
+
+def failure(
+    op: Op[Any],
+    solution: Solution,
+    error: object,
+    device: str = "cpu",
+    made: Sequence[ArraySpec] = (),
+) -> NativeOpsError | None:
+    """What a framework reported of arguments that fit, in the op's own words; None if unknown.
+
+    Args:
+        op: The op.
+        solution: What its arguments determine.
+        error: What was reported; frameworks put words of their own around it.
+        device: Where the call ran.
+        made: The results that the call makes, if not all.
+    """
+    check_results(op, solution)
+    text = str(error)
+    if "there is no memory for a workspace" in text:
+        return AllocationError(message(op.name, "there is no memory for a workspace."))
+    if "there is no memory for a result" in text or "RESOURCE_EXHAUSTED" in text:
+        spec = (made or op.signature.outputs)[0]
+        shape = op.signature.output_shape(spec, solution)
+        return no_memory(op, shape, op.signature.output_dtype(spec, solution))
+    if "there is no kernel for these dtypes" in text:
+        return missing_kernel(op, solution.dtypes, device)
+    return refused(op.name, text)
 
 
 def check_addressable(op: Op[Any], shape: Sequence[Any], dtype: str) -> None:

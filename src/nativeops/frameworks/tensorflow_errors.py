@@ -9,17 +9,9 @@ import tensorflow as tf
 from tensorflow.python.eager import core
 
 from nativeops.call import Op, given
-from nativeops.errors import (
-    AllocationError,
-    ArgumentError,
-    Given,
-    NativeOpsError,
-    message,
-    refused,
-)
+from nativeops.errors import ArgumentError, Given, NativeOpsError, message
 from nativeops.frameworks import Framework
-from nativeops.frameworks.numpy import check_results, no_memory
-from nativeops.library import missing_kernel
+from nativeops.frameworks.numpy import check_results, failure
 from nativeops.signature import ArraySpec, Solution
 
 # How tensors of other kinds become plain ones.
@@ -71,7 +63,7 @@ def explain(
         op.check(_filled(op, described, shapes), ["cpu"] * len(arrays), attributes)
         return error
     devices = [framework.describe(array)[2] for array in arrays]
-    return _failed(op, op.check(described, devices, attributes), error)
+    return failure(op, op.check(described, devices, attributes), error) or error
 
 
 def unfit(op: Op[Any], arrays: Sequence[tuple[str, tuple[int, ...]]], values: Sequence[Any]) -> str:
@@ -87,21 +79,6 @@ def unfit(op: Op[Any], arrays: Sequence[tuple[str, tuple[int, ...]]], values: Se
     except NativeOpsError as error:
         return str(error)
     return ""
-
-
-def _failed(op: Op[Any], solution: Solution, error: Exception) -> Exception:
-    """What a kernel reported of arguments that fit."""
-    check_results(op, solution)
-    text = str(error)
-    if "no memory for a result" in text:
-        spec = op.signature.outputs[0]
-        shape = op.signature.output_shape(spec, solution)
-        return no_memory(op, shape, op.signature.output_dtype(spec, solution))
-    if "no memory for a workspace" in text:
-        return AllocationError(message(op.name, "there is no memory for a workspace."))
-    if "there is no kernel for these dtypes" in text:
-        return missing_kernel(op, solution.dtypes, "cpu")
-    return refused(op.name, text) or error
 
 
 def _filled(op: Op[Any], described: Sequence[Given], shapes: Sequence[Any]) -> list[Given]:

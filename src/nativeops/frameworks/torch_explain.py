@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from nativeops.call import Op, given
-from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message, refused
+from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message
 from nativeops.frameworks.base import Framework
-from nativeops.library import missing_kernel
 
 
 def explain(
@@ -36,13 +35,6 @@ def explain(
     if devices[0].partition(":")[0] not in ("cpu", "cuda", "meta"):
         text = f"there are no kernels for {devices[0]}."
         return DeviceError(message(op.name, text, described, "move the tensors to cpu or cuda."))
-    from nativeops.frameworks.numpy import check_results, no_memory
+    from nativeops.frameworks.numpy import failure
 
-    check_results(op, solution)
-    if "no memory for a result" in str(error):
-        spec = op.signature.outputs[0]
-        shape = op.signature.output_shape(spec, solution)
-        return no_memory(op, shape, op.signature.output_dtype(spec, solution))
-    if "there is no kernel for these dtypes" in str(error):
-        return missing_kernel(op, solution.dtypes, devices[0])
-    return refused(op.name, str(error)) or error
+    return failure(op, solution, error, devices[0]) or error

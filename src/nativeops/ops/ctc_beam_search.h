@@ -3,8 +3,8 @@
 // goes, and a sequence is one thread's work.
 #pragma once
 #include <stdexcept>
-#include <string>
 
+#include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
 #if !defined(__CUDACC__)
 #include "nativeops/devices/prefix_search.h"
@@ -84,19 +84,10 @@ void search_sequence(const In<T, 2>& logits, int64_t length, bool normalized,
 
 inline void check(const In<int32_t, 1>& lengths, int64_t frames, int64_t labels, int64_t blank,
                   int64_t beam_width, int64_t n_best) {
-  auto refuse = [](const std::string& what, int64_t value, const std::string& range) {
-    throw std::runtime_error("`" + what + "` is " + std::to_string(value) + ", but must be " +
-                             range + ".");
-  };
   if (blank >= labels && labels > 0)
-    refuse("blank", blank, "from -1, the last, to " + std::to_string(labels - 1));
-  if (n_best > beam_width)
-    refuse("n_best", n_best, "at most `beam_width`, which is " + std::to_string(beam_width));
-  for (int64_t b = 0; b < lengths.size(0); ++b) {
-    if (lengths(b) < 0 || lengths(b) > frames)
-      refuse("lengths[" + std::to_string(b) + "]", lengths(b),
-             "from 0 to " + std::to_string(frames) + ", the frames of `logits`");
-  }
+    refuse("blank", blank, -1, labels - 1, "where -1 is the last class of `logits`");
+  if (n_best > beam_width) refuse("n_best", n_best, 1, beam_width, "which is `beam_width`");
+  check_range("lengths", lengths, 0, frames, "the frames of `logits`");
 }
 
 }  // namespace prefix_search

@@ -179,8 +179,8 @@ def test_threads_do_not_change_a_bit() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"blank": 4}, "`blank` is 4, but must be from -1, the last, to 3."),
-        ({"n_best": 17}, "`n_best` is 17, but must be at most `beam_width`, which is 16."),
+        ({"blank": 4}, "`blank` is 4, but must be from -1 to 3, where -1 is the last class of `logits`."),
+        ({"n_best": 17}, "`n_best` is 17, but must be from 1 to 16, which is `beam_width`."),
         (
             {"lengths": np.array([9], np.int32)},
             "`lengths[0]` is 9, but must be from 0 to 5, the frames of `logits`.",

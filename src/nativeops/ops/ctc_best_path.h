@@ -23,14 +23,12 @@ void ctc_best_path(Device& dev, In<T, 3> logits, In<int32_t, 1> input_lengths,
       dev, steps * batch,
       [=] KERNEL(Team team, int64_t item) {
         const int64_t t = item / batch, b = item % batch;
-        const A most = team.max(0, classes, [=](int64_t c) { return A(logits(t, b, c)); });
-        const A sum =
-            team.sum(0, classes, [=](int64_t c) { return exp(A(logits(t, b, c)) - most); });
+        const SoftmaxSums<A> of = softmax_sums(team, at(at(logits, t), b));
         const int64_t first = team.min(
-            0, classes, [=](int64_t c) { return A(logits(t, b, c)) == most ? c : classes; });
+            0, classes, [=](int64_t c) { return A(logits(t, b, c)) == of.largest ? c : classes; });
         if (team.rank() != 0) return;
         ways(t, b) = static_cast<int32_t>(first < classes ? first : blank);
-        log_probs(t, b) = most == lowest<A>() ? most : 0 - log(sum);
+        log_probs(t, b) = of.largest == lowest<A>() ? of.largest : 0 - log(of.sum);
       },
       classes);
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {

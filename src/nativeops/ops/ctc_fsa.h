@@ -81,13 +81,7 @@ void ctc_fsa(Device& dev, In<I, 2> targets, In<int32_t, 1> target_lengths, Out<i
              bool label_loop) {
   const int64_t batch = targets.size(0), width = targets.size(1), own = 5 * width + 5;
   check_range("target_lengths", target_lengths, 0, width, "the width of `targets`");
-#if !defined(__CUDACC__)
-  for (int64_t b = 0; b < batch; ++b) {
-    check_labels(
-        at(targets, b), length_of(target_lengths, b, width), blank, INT32_MAX, "a class",
-        [=](int64_t i) { return "targets[" + std::to_string(b) + ", " + std::to_string(i) + "]"; });
-  }
-#endif
+  check_labels("targets", targets, target_lengths, blank, INT32_MAX, "a class");
   for_each(dev, weights, [=] KERNEL(int64_t e) {
     const int64_t b = e / own, labels = length_of(target_lengths, b, width);
     const CtcStates<I> states{at(targets, b), labels, blank, label_loop};
@@ -112,13 +106,12 @@ void ctc_fsa_packed(Device& dev, In<I, 1> targets, In<int32_t, 1> target_lengths
   for (int64_t b = 0; b < batch; ++b) {
     const char* const of = "the targets that are left for it";
     if (target_lengths(b) < 0 || target_lengths(b) > rest) {
-      refuse("target_lengths[" + std::to_string(b) + "]", target_lengths(b), 0, rest, of);
+      refuse(element("target_lengths", b), target_lengths(b), 0, rest, of);
     }
     rest -= target_lengths(b);
   }
 #endif
-  check_labels(targets, all, blank, INT32_MAX, "a class",
-               [](int64_t i) { return "targets[" + std::to_string(i) + "]"; });
+  check_labels("targets", targets, blank, INT32_MAX, "a class");
   for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
     if (team.rank() > 0) return;
     int64_t used = 0;

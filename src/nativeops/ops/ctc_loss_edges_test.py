@@ -320,7 +320,7 @@ def test_mean_divides_by_the_labels_of_each_and_by_one_of_none() -> None:
         ({"target_lengths": [2, 2**40]}, r"`target_lengths\[1\]` is 2147483647, but must be from"),
         ({"targets": np.array([[1, 4], [1, 1]])}, r"`targets\[0, 1\]` is 4, but must be from 0 to"),
         ({"targets": np.array([[1, 2], [-1, 1]])}, r"`targets\[1, 0\]` is -1, but must be from 0"),
-        ({"targets": np.array([[1, 2], [1, 0]])}, r"`targets\[1, 1\]` is 0, but must be another "),
+        ({"targets": np.array([[1, 2], [1, 0]])}, r"`targets\[1, 1\]` is 0, but that is `blank`"),
         ({"blank": 4}, r"`blank` is 4, but must be from 0 to 3, the classes of `logits`"),
         ({"reduction": "avg"}, "`reduction` must be 'none', 'sum' or 'mean', but is 'avg'"),
         ({"targets": np.array([1, 2])}, "`targets` has one axis, so `target_lengths` must say"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Edit alignments: the table, and the way back through it. Declared in edit_alignment.py.
 #pragma once
+#include "nativeops/devices/parts.h"
 #include "nativeops/ops/edit_distance.h"
 
 namespace nativeops {
@@ -57,9 +58,7 @@ HOST_DEVICE Way<I> way_of(const Pair<I>& pair, Out<uint8_t, 2> steps, int64_t it
 // How many anti-diagonals are kept at once: as many as there are parts of so many, but two at
 // least.
 HOST_DEVICE inline int64_t part_size(int64_t diagonals) {
-  int64_t size = 2;
-  while (size * size < diagonals) ++size;
-  return size;
+  return max2<int64_t>(2, root_of(diagonals));
 }
 
 }  // namespace edits

@@ -92,16 +92,14 @@ inline void check_packed(In<int32_t, 1> starts, In<int32_t, 1> lengths, int64_t 
   check_range("seq_starts", starts, 0, frames, "the frames of `am_scores`");
   std::vector<bool> taken(static_cast<size_t>(frames));
   for (int64_t b = 0; b < starts.size(0); ++b) {
-    const std::string what = "lengths[" + std::to_string(b) + "]";
+    const std::string what = element("lengths", b);
     if (lengths(b) < 0 || lengths(b) > frames - starts(b)) {
       refuse(what, lengths(b), 0, frames - starts(b),
              "the frames of `am_scores` from its start on");
     }
     for (int64_t t = starts(b); t < starts(b) + lengths(b); ++t) {
       if (taken[static_cast<size_t>(t)]) {
-        throw std::runtime_error("`" + what + "` is " + std::to_string(lengths(b)) +
-                                 ", but then frame " + std::to_string(t) +
-                                 " belongs to two sequences.");
+        refuse(what, lengths(b), "then frame " + std::to_string(t) + " belongs to two sequences");
       }
       taken[static_cast<size_t>(t)] = true;
     }

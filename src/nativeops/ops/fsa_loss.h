@@ -2,6 +2,7 @@
 // The full-sum loss over automata, and its gradient. Declared in fsa_loss.py.
 #pragma once
 #include "nativeops/devices/forward_backward.h"
+#include "nativeops/devices/softmax.h"
 
 namespace nativeops {
 
@@ -17,11 +18,10 @@ struct TeamSoftmax {
         [=] KERNEL(Team team, int64_t i) {
           const int64_t t = i / batch, b = i % batch;
           if (t >= places.frames(b)) return;
-          const A most = team.max(0, classes, [=](int64_t c) { return A(logits(t, b, c)); });
-          const A sum =
-              team.sum(0, classes, [=](int64_t c) { return exp(A(logits(t, b, c)) - most); });
+          const SoftmaxSums<A> of = softmax_sums(team, at(at(logits, t), b));
           if (team.rank() > 0) return;
-          norm[i] = most == lowest<A>() ? LogSum<A>{0, 0} : LogSum<A>{most, log(sum)};
+          norm[i] = of.largest == lowest<A>() ? LogSum<A>{0, 0}
+                                              : LogSum<A>{of.largest, log(of.sum)};
         },
         classes);
   }

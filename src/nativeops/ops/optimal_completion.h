@@ -32,22 +32,9 @@ void for_each_last_row(Device& dev, const Sets<I>& of, F f) {
 
 template <class I>
 void check_labels(const Sets<I>& of, int64_t n_labels, int64_t end) {
-#if !defined(__CUDACC__)
-  if (end >= n_labels) {
-    throw std::runtime_error("`end` is " + std::to_string(end) + ", but must be less than " +
-                             std::to_string(n_labels) + ", the number of labels.");
-  }
-  for (int64_t item = 0; item < of.b.size(0); ++item) {
-    for (int64_t j = 0; j < of.m(item); ++j) {
-      if (of.b(item, j) >= 0 && of.b(item, j) < n_labels) continue;
-      throw std::runtime_error("`b[" + std::to_string(item) + ", " + std::to_string(j) + "]` is " +
-                               std::to_string(of.b(item, j)) + ", but must be from 0 to " +
-                               std::to_string(n_labels - 1) + ", as `n_labels` says.");
-    }
-  }
-#else
-  (void)of, (void)n_labels, (void)end;
-#endif
+  if (end >= n_labels) refuse("end", end, -1, n_labels - 1, "the labels that `n_labels` counts");
+  nativeops::check_labels("b", of.b, of.b_len, kNoBlank, n_labels - 1,
+                          "the labels that `n_labels` counts");
 }
 
 }  // namespace edits

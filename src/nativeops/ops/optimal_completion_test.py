@@ -106,7 +106,7 @@ def test_label_and_end_outside_are_refused() -> None:
         NativeOpsError, match=r"ocd_targets: `b\[0, 1\]` is 7, but must be from 0 to 4"
     ):
         ocd_targets(a, b, n_labels=5)
-    with pytest.raises(NativeOpsError, match="`end` is 5, but must be less than 5"):
+    with pytest.raises(NativeOpsError, match="`end` is 5, but must be from -1 to 4"):
         ocd_targets(a, a, n_labels=5, end=5)
     beyond = np.array([1], np.int32)
     assert ocd_targets(a, b, b_len=beyond, n_labels=5)[0, 0].tolist() == [True] + [False] * 4

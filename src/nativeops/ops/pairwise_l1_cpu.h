@@ -81,13 +81,6 @@ void pairwise_l1_grad_by_signs(Device& dev, In<T, 3> x, In<T, 3> y, In<T, 3> d_o
 }
 
 #if NATIVEOPS_LEVEL >= 2
-// A batch of one matrix.
-template <class T>
-View<T, 3> one(View<T, 2> matrix) {
-  return {
-      matrix.data, {1, matrix.size(0), matrix.size(1)}, {0, matrix.stride(0), matrix.stride(1)}};
-}
-
 template <bool kX, bool kY>
 void pairwise_l1_grad_by_ranks(Device& dev, In<float, 3> x, In<float, 3> y, In<float, 3> d_out,
                                Out<float, 3> d_x, Out<float, 3> d_y, const SignPlan& plan) {
@@ -101,8 +94,9 @@ void pairwise_l1_grad_by_ranks(Device& dev, In<float, 3> x, In<float, 3> y, In<f
                             memory.data())) {
         continue;
       }
-      pairwise_l1_grad_by_signs(dev, one(columns(x)), one(columns(y)), one(at(d_out, b)),
-                                one(slice_d_x), one(slice_d_y));
+      pairwise_l1_grad_by_signs(dev, batch_of_one(columns(x)), batch_of_one(columns(y)),
+                                batch_of_one(at(d_out, b)), batch_of_one(slice_d_x),
+                                batch_of_one(slice_d_y));
     }
   }
 }

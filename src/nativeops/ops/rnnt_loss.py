@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple
 
 import numpy as np
 
-from nativeops.declare import Array, AtLeast, Float, Float32, Int, Kept, Lengths, op
+from nativeops.declare import Accum, Array, AtLeast, Float, Int, Kept, Lengths, op
 
 Topology = Literal["rnnt", "monotonic", "rna"]
 PLANES = 4  # of `lattice`: shift, sum, blank, label
@@ -15,7 +15,7 @@ class RnntCosts(NamedTuple, Generic[Array]):
     """The cost of each sequence, from `rnnt_costs`."""
 
     costs: Float[Array, "*b"]
-    lattice: Kept[Float32[Array, "*b 4 t u+1"]]
+    lattice: Kept[Accum[Array, "*b 4 t u+1"]]
 
 
 @op(kernel="rnnt_loss.h", logs="t")
@@ -59,7 +59,7 @@ def rnnt_costs(
     NaN: stays in its own sequence.
     Gradient: for ``logits``, normalisation included: ``y`` times the probability to pass, minus
         that to leave by blank or label; 0 beyond the lengths and where the cost is +inf. 4·b·t·u
-        numbers of float32 are kept.
+        numbers are kept.
     Cost: O(b·t·u·v) time, where all rows are independent; 4·b·t·u numbers of workspace. Sums over
         paths are kept as logarithms in float64, so that no length loses accuracy.
     Same as: ``torchaudio.functional.rnnt_loss(.., reduction="none")``, which has no topology.
@@ -146,7 +146,7 @@ def rnnt_costs_grad(
     logit_lengths: Lengths[Array, "*b"],
     target_lengths: Lengths[Array, "*b"],
     d_costs: Float[Array, "*b"],
-    lattice: Float32[Array, "*b 4 t u+1"] | None = None,
+    lattice: Accum[Array, "*b 4 t u+1"] | None = None,
     *,
     blank: Annotated[int, AtLeast(-1)] = -1,
     clamp: Annotated[float, AtLeast(-1)] = -1.0,
@@ -167,7 +167,7 @@ def rnnt_costs_grad(
         d_costs: The gradient that arrives at the costs.
         lattice: What `rnnt_costs` kept: of each cell the largest logit, the sum of exponentials
             relative to that, and the log-probabilities of blank and label. Or None: then it is
-            computed again, as always for float64, of which it holds too little.
+            computed again.
         blank: As given to `rnnt_costs`.
         clamp: As given to `rnnt_costs`.
         fused_log_softmax: As given to `rnnt_costs`. Where the logits are log-probabilities, the

@@ -112,9 +112,9 @@ def test_infinite_logits_close_ways(level, dtype) -> None:
 WRONG = {
     "`logit_lengths[1]` is 6, but must be from 0 to 5, the frames of `logits`.": ("t", 6),
     "`target_lengths[1]` is -1, but must be from 0 to 3, the labels of `targets`.": ("u", -1),
-    "`targets[1, 0]` is 7, but must be from 0 to 6 and not the blank 6.": ("y", 7),
-    "`targets[1, 0]` is 6, but must be from 0 to 6 and not the blank 6.": ("y", 6),
-    "`blank` is 9, but must be from -1, the last, to 6, as `logits` has 7 classes.": ("blank", 9),
+    "`targets[1, 0]` is 7, but must be from 0 to 6, the classes of `logits`.": ("y", 7),
+    "`targets[1, 0]` is 6, but that is `blank`, which stands between targets.": ("y", 6),
+    "`blank` is 9, but must be from -1 to 6, where -1 is the last class of `logits`.": ("blank", 9),
 }
 
 

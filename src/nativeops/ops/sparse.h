@@ -7,11 +7,6 @@
 
 namespace nativeops {
 
-// An index on CUDA, where none can be refused, as one within the array.
-HOST_DEVICE inline int64_t within(int64_t index, int64_t size) {
-  return min2(max2<int64_t>(index, 0), size - 1);
-}
-
 // out[t, b] = x[t, b, index[t, b]]
 template <class T, class I>
 void subtensor_batched_index(Device& dev, In<T, 3> x, In<I, 2> index, Out<T, 2> out) {
@@ -48,8 +43,8 @@ struct Entries {
   HOST_DEVICE bool takes(int64_t i, int64_t b) const {
     return times != 0 && labels != 0 && (!mask || mask(i, b));
   }
-  HOST_DEVICE int64_t frame(int64_t i, int64_t b) const { return within(time(i, b), times); }
-  HOST_DEVICE int64_t place(int64_t i, int64_t b) const { return within(label(i, b), labels); }
+  HOST_DEVICE int64_t frame(int64_t i, int64_t b) const { return within(time(i, b), times - 1); }
+  HOST_DEVICE int64_t place(int64_t i, int64_t b) const { return within(label(i, b), labels - 1); }
 
   // The weight of an entry that is within the array, else NaN.
   template <class T>

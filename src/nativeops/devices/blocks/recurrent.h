@@ -58,9 +58,9 @@ struct ForwardSteps {
     const int u = static_cast<int>(threadIdx.x) % own, place = static_cast<int>(threadIdx.x) / own;
     const int64_t j = u0 + u;
     A b_in[kGates], b_state[kStateGates];
-    for (int g = 0; g < kGates; ++g) b_in[g] = recurrence::bias(layer.b_ih, g * units + j);
+    for (int g = 0; g < kGates; ++g) b_in[g] = recurrence::value_or_zero(layer.b_ih, g * units + j);
     for (int g = 0; g < kStateGates; ++g) {
-      b_state[g] = recurrence::bias(layer.b_hh, g * units + j);
+      b_state[g] = recurrence::value_or_zero(layer.b_hh, g * units + j);
     }
     for (int64_t s = first; s < end; ++s) {
       for (int64_t b1 = b0; b1 < b_end; b1 += Product::kItems) {

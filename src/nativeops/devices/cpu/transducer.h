@@ -131,7 +131,7 @@ struct RunOfCells {
   alignas(64) A at_blank[kRun], at_label[kRun];
 
   template <class T, class I>
-  RunOfCells(const transducer::Joint<T, I>& joint, const Out<A, 4>& cells, const Out<A, 4>& leaving,
+  RunOfCells(const transducer::Joint<T, I>& joint, const In<A, 4>& cells, const Out<A, 4>& leaving,
              A d_cost, int64_t b, int64_t t, int64_t first, int64_t count) {
     const auto steps = transducer::steps_of(joint, b);
     for (int64_t i = 0; i < count; ++i) {
@@ -148,7 +148,7 @@ struct RunOfCells {
 };
 
 template <class T, class I>
-void gradient(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum<T>, 4>& cells,
+void gradient(Device& dev, const transducer::Joint<T, I>& joint, const In<Accum<T>, 4>& cells,
               const Out<Accum<T>, 4>& leaving, const transducer::Flow<T>& flow) {
   using A = Accum<T>;
   const auto& logits = joint.logits;

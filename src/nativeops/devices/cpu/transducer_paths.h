@@ -59,7 +59,7 @@ template <class A>
 template <class A>
 class Paths {
  public:
-  Paths(const transducer::Steps& steps, const Out<A, 4>& cells, int64_t b, const PathRows& rows)
+  Paths(const transducer::Steps& steps, const In<A, 4>& cells, int64_t b, const PathRows& rows)
       : steps_(steps), cells_(cells), b_(b), rows_(rows) {}
 
   // α[T, U]; alphas, where wanted, gets α of all nodes with a frame.
@@ -110,7 +110,7 @@ class Paths {
   }
 
   const transducer::Steps steps_;
-  const Out<A, 4>& cells_;
+  const In<A, 4>& cells_;
   const int64_t b_;
   const PathRows rows_;
 };
@@ -129,7 +129,7 @@ void for_each_path(Device& dev, const transducer::Joint<T, I>& joint, int64_t mo
 
 // costs = -α[T, U]
 template <class T, class I>
-void forward(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum<T>, 4>& cells,
+void forward(Device& dev, const transducer::Joint<T, I>& joint, const In<Accum<T>, 4>& cells,
              const Out<T, 1>& costs) {
   using A = Accum<T>;
   for_each_path(dev, joint, 0,
@@ -141,7 +141,7 @@ void forward(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum<
 }
 
 template <class T, class I>
-void backward(Device& dev, const transducer::Joint<T, I>& joint, const Out<Accum<T>, 4>& cells,
+void backward(Device& dev, const transducer::Joint<T, I>& joint, const In<Accum<T>, 4>& cells,
               const Out<Accum<T>, 4>& leaving) {
   using A = Accum<T>;
   for_each_path(
