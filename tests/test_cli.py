@@ -227,7 +227,7 @@ def test_doctor_notices_a_stale_build(tmp_path: Path, monkeypatch: pytest.Monkey
     built.touch()
     source.touch()
     monkeypatch.setattr(checks, "PACKAGE", package)
-    monkeypatch.setattr(library, "kernel_files", lambda: [built])
+    monkeypatch.setattr(library, "kernel_libraries", lambda: [built])
     for age, state in ((-100, "ok"), (100, "BROKEN")):
         os.utime(source, (time.time() + age, time.time() + age))
         (check,) = checks.freshness()

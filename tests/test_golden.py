@@ -156,7 +156,7 @@ def setup(monkeypatch: pytest.MonkeyPatch) -> dict[str, Case]:
 
     def absent_cuda() -> object:
         with monkeypatch.context() as patch:
-            patch.setattr(library, "kernel_files", list)
+            patch.setattr(library, "kernel_libraries", list)
             raise library.missing_kernel(pairwise_l1, float32, "cuda:0")
 
     def absent_header() -> object:

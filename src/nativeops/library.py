@@ -100,13 +100,13 @@ def missing_kernel(op: "Op[Any]", dtypes: dict[str, str], device: str) -> BuildE
 def has_cuda(op: "Op[Any]") -> bool:
     """Whether the op has kernels for CUDA; a user's are known once the op is defined."""
     if op.built_in:
-        return any("cuda" in path.name for path in kernel_files())
+        return any("cuda" in path.name for path in kernel_libraries())
     from nativeops.user_ops import has_cuda
 
     return has_cuda(op)
 
 
-def kernel_files() -> list[Path]:
+def kernel_libraries() -> list[Path]:
     """The libraries of built-in kernels that were installed."""
     return sorted(Path(str(extension().__file__)).parent.glob("libnativeops_*.so"))
 
@@ -209,7 +209,7 @@ def _load_kernels(op: "Op[Any]") -> None:
         load(op)
         return
     usable = {f"libnativeops_cpu_{level}.so" for level in LEVELS[: core.levels()[0] + 1]}
-    for path in kernel_files():
+    for path in kernel_libraries():
         if path not in _loaded and (path.name in usable or "cuda" in path.name):
             _loaded.add(path)
             core.load(str(path))

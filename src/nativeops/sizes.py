@@ -182,13 +182,13 @@ def _advice(text: str) -> str:
 
 
 def _from_tree(node: ast.expr) -> Size:
-    if isinstance(node, ast.Name):
-        return Size("name", (node.id,))
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return Size("number", (node.value,))
-    if isinstance(node, ast.BinOp):
-        return Size(_BINARY[type(node.op)], (_from_tree(node.left), _from_tree(node.right)))
-    if isinstance(node, ast.Call) and len(node.args) == 2 and not node.keywords:
-        if (function := ast.unparse(node.func)) in ("max", "min"):
-            return Size(function, tuple(map(_from_tree, node.args)))
+    match node:
+        case ast.Name(name):
+            return Size("name", (name,))
+        case ast.Constant(number) if type(number) is int:
+            return Size("number", (number,))
+        case ast.BinOp(left, sign, right):
+            return Size(_BINARY[type(sign)], (_from_tree(left), _from_tree(right)))
+        case ast.Call(ast.Name("max" | "min" as function), [a, b], []):
+            return Size(function, (_from_tree(a), _from_tree(b)))
     raise SyntaxError

@@ -108,7 +108,7 @@ def test_jax_asks_for_the_users_cuda_library_and_not_for_that_of_the_package(
     jax = pytest.importorskip("jax")
     importlib.import_module("nativeops.frameworks.jax")  # loads the kernels that are really there
     of_package = [Path("libnativeops_cuda.so")] if setting == "off" else []
-    monkeypatch.setattr(library, "kernel_files", lambda: of_package)
+    monkeypatch.setattr(library, "kernel_libraries", lambda: of_package)
     monkeypatch.setenv("NATIVEOPS_CUDA", setting)
     traced = jax.jit(declare(write(tmp_path))).trace(jax.numpy.ones(2))
     if setting == "on":

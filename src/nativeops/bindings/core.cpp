@@ -26,8 +26,6 @@ int dtype_index(NativeopsDtype dtype) {
 
 namespace {
 
-constexpr int64_t kUnknown = INT64_MIN;  // a size that nothing has told yet
-
 // Ops in blocks that never move nor go. They are found without a lock: a process may be forked, or
 // end, while a thread without Python's lock makes a call.
 constexpr int kBlockOps = 64, kBlocks = 1 << 14;
@@ -54,23 +52,6 @@ bool solve_dtype(int kind, int index, Solution& solution) {
   return true;
 }
 
-// Broadcasts the leading axes into the solution's; they are right-aligned.
-bool merge_batch(const NativeopsTensor& array, int rank, Solution& solution) {
-  const int old = solution.batch_rank;
-  if (rank > old) {
-    std::copy_backward(solution.batch, solution.batch + old, solution.batch + rank);
-    std::fill(solution.batch, solution.batch + rank - old, 1);
-    solution.batch_rank = rank;
-  }
-  for (int axis = 0; axis < rank; ++axis) {
-    int64_t& size = solution.batch[solution.batch_rank - rank + axis];
-    const int64_t own = array.shape[axis];
-    if (size != own && size != 1 && own != 1) return false;
-    if (size == 1) size = own;
-  }
-  return true;
-}
-
 bool solve_outputs(const Op& op, Solution& solution) {
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     const Array& spec = op.outputs[i];
@@ -93,6 +74,33 @@ bool solve_outputs(const Op& op, Solution& solution) {
 }
 
 }  // namespace
+
+bool merge_batch(const int64_t* shape, int rank, int64_t* batch, int& batch_rank) {
+  if (rank > batch_rank) {
+    std::copy_backward(batch, batch + batch_rank, batch + rank);
+    std::fill(batch, batch + rank - batch_rank, 1);
+    batch_rank = rank;
+  }
+  for (int axis = 0; axis < rank; ++axis) {
+    int64_t& size = batch[batch_rank - rank + axis];
+    const int64_t own = shape[axis];
+    if (own == size || own == 1) continue;
+    if (own == kAnySize)
+      size = size == 1 ? kAnySize : size;
+    else if (size == 1 || size == kAnySize)
+      size = own;
+    else
+      return false;
+  }
+  return true;
+}
+
+bool is_known(const Axis& axis, const int64_t* sizes) {
+  if (axis.slot >= 0) return sizes[axis.slot] != kUntold;
+  return std::none_of(axis.steps.begin(), axis.steps.end(), [&](const Step& step) {
+    return step.op == kName && sizes[step.operand] == kUntold;
+  });
+}
 
 int64_t evaluate(const Axis& axis, const int64_t* sizes) {
   if (axis.slot >= 0) return sizes[axis.slot];
@@ -136,12 +144,13 @@ namespace {
 bool solve_input(const Array& spec, const NativeopsTensor& array, Solution& solution) {
   const int lead = array.ndim - static_cast<int>(spec.axes.size());
   if (lead < 0 || (lead > 0 && !spec.batch) || array.ndim > NATIVEOPS_MAX_RANK) return false;
-  if (lead > 0 && !merge_batch(array, lead, solution)) return false;
+  if (lead > 0 && !merge_batch(array.shape, lead, solution.batch, solution.batch_rank))
+    return false;
   for (size_t a = 0; a < spec.axes.size(); ++a) {
     const int slot = spec.axes[a].slot;
     if (slot < 0) continue;
     const int64_t size = array.shape[lead + a];
-    if (solution.sizes[slot] != kUnknown && solution.sizes[slot] != size) return false;
+    if (solution.sizes[slot] != kUntold && solution.sizes[slot] != size) return false;
     solution.sizes[slot] = size;
   }
   return true;
@@ -156,13 +165,6 @@ bool fits_others(const Array& spec, const NativeopsTensor& array, const Solution
   return true;
 }
 
-bool is_known(const Axis& axis, const Solution& solution) {
-  if (axis.slot >= 0) return solution.sizes[axis.slot] != kUnknown;
-  return std::none_of(axis.steps.begin(), axis.steps.end(), [&](const Step& step) {
-    return step.op == kName && solution.sizes[step.operand] == kUnknown;
-  });
-}
-
 // JAX has none of 64 bits for an absent input while it has no such numbers.
 bool fits_dtype(const Array& spec, const NativeopsTensor& array, Solution& solution) {
   if (array.dtype.bits == 0 || solve_dtype(spec.kind, dtype_index(array.dtype), solution))
@@ -175,8 +177,8 @@ bool fits_dtype(const Array& spec, const NativeopsTensor& array, Solution& solut
 bool solve_absent(const Op& op, Solution& solution) {
   for (size_t i = 0; i < op.outputs.size(); ++i)
     for (const Axis& axis : op.outputs[i].axes)
-      if (op.certain >> i & 1 && !is_known(axis, solution)) return false;
-  std::replace(std::begin(solution.sizes), std::end(solution.sizes), kUnknown, int64_t{0});
+      if (op.certain >> i & 1 && !is_known(axis, solution.sizes)) return false;
+  std::replace(std::begin(solution.sizes), std::end(solution.sizes), kUntold, int64_t{0});
   return true;
 }
 
@@ -269,7 +271,7 @@ bool solve(const Op& op, const NativeopsTensor* inputs, const NativeopsAttribute
            Solution& solution) {
   solution.batch_rank = 0;
   solution.float_index = solution.int_index = -1;
-  std::fill(std::begin(solution.sizes), std::end(solution.sizes), kUnknown);
+  std::fill(std::begin(solution.sizes), std::end(solution.sizes), kUntold);
   for (size_t i = 0; i < op.attributes.size(); ++i)
     if (op.attributes[i].slot >= 0) solution.sizes[op.attributes[i].slot] = attributes[i].integer;
   for (size_t i = 0; i < op.inputs.size(); ++i)

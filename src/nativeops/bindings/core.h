@@ -91,8 +91,15 @@ Op& op_at(int id);
 int find_op(const std::string& key);
 int op_count();
 
+constexpr int64_t kUntold = INT64_MIN;  // of a name that nothing has told yet
+constexpr int64_t kAnySize = -1;        // of an array in a graph that is only being built
+
 // The size of an axis, from the sizes of all names; below 0 if there is none.
 int64_t evaluate(const Axis& axis, const int64_t* sizes);
+bool is_known(const Axis& axis, const int64_t* sizes);
+// Broadcasts leading axes into those of others, right-aligned; `kAnySize` may be 1 or the others'
+// size. False if they do not fit.
+bool merge_batch(const int64_t* shape, int rank, int64_t* batch, int& batch_rank);
 
 // An optional input that was not given, where frameworks have no word for it: its named axes are
 // all empty, and it has no leading ones.

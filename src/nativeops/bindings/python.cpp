@@ -118,8 +118,8 @@ bool hold(PyObject* item, bool writable, numpy::Held& held, NativeopsTensor& ten
   return true;
 }
 
-// run(id, inputs, outputs, attributes) -> why it did not run, or ""; None stands for an absent input and
-// for an output not made
+// run(id, inputs, outputs, attributes) -> why it did not run, or ""; None stands for an absent
+// input and for an output not made
 PyObject* run(PyObject*, PyObject* args) {
   int id;
   PyObject *inputs, *outputs, *attributes;

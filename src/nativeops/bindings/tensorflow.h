@@ -111,8 +111,7 @@ class Status {
   TF_Status* status_;
 };
 
-// A shape of which some sizes, or even the number of axes, are not known yet.
-constexpr int64_t kUnknown = -1;
+// A shape of which some sizes (core::kAnySize), or even the number of axes, are not known yet.
 struct Shape {
   int rank = -1;
   int64_t size[NATIVEOPS_MAX_RANK];

@@ -210,8 +210,7 @@ void* create_kernel(int id, TF_OpKernelConstruction* node) {
   kernel->id = id;
   Status status;
   if (!read_node(op, node, *kernel, status))
-    api.SetStatus(status, kInvalidArgument,
-                  core::unfit_text(op).c_str());
+    api.SetStatus(status, kInvalidArgument, core::unfit_text(op).c_str());
   if (status.ok()) return kernel.release();
   api.OpKernelConstruction_Failure(node, status);
   return nullptr;

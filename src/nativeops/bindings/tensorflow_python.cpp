@@ -13,7 +13,7 @@ PyObject* new_shape(int rank, const int64_t* sizes) {
   for (int axis = 0; axis < rank; ++axis)
     PyTuple_SetItem(
         shape, axis,
-        sizes[axis] == kUnknown ? Py_NewRef(Py_None) : PyLong_FromLongLong(sizes[axis]));
+        sizes[axis] == core::kAnySize ? Py_NewRef(Py_None) : PyLong_FromLongLong(sizes[axis]));
   return shape;
 }
 
@@ -70,7 +70,7 @@ bool read_shape(PyObject* given, Shape& shape) {
   shape.rank = static_cast<int>(rank);
   for (int axis = 0; axis < shape.rank; ++axis) {
     PyObject* size = PyTuple_GetItem(given, axis);
-    shape.size[axis] = size == Py_None ? kUnknown : PyLong_AsLongLong(size);
+    shape.size[axis] = size == Py_None ? core::kAnySize : PyLong_AsLongLong(size);
   }
   return true;
 }

@@ -7,74 +7,36 @@
 namespace nativeops::tensorflow {
 namespace {
 
-// Sizes by name. A known size of an integer attribute may be negative.
-struct Sizes {
-  int64_t size[core::kMaxSizes];
-  bool known[core::kMaxSizes] = {};
-
-  bool knows(const core::Axis& axis) const {
-    if (axis.slot >= 0) return known[axis.slot];
-    for (const core::Step& step : axis.steps)
-      if (step.op == core::kName && !known[step.operand]) return false;
-    return true;
-  }
-  int64_t of(const core::Axis& axis) const {
-    return knows(axis) ? core::evaluate(axis, size) : kUnknown;
-  }
-};
-
-// Broadcasts leading axes, where an unknown size may be 1 or the others' size.
-bool merge_batch(const Shape& array, int rank, Shape& batch) {
-  if (rank > batch.rank) {
-    std::copy_backward(batch.size, batch.size + batch.rank, batch.size + rank);
-    std::fill(batch.size, batch.size + rank - batch.rank, 1);
-    batch.rank = rank;
-  }
-  for (int axis = 0; axis < rank; ++axis) {
-    int64_t& size = batch.size[batch.rank - rank + axis];
-    const int64_t own = array.size[axis];
-    if (own == 1 || own == size) continue;
-    if (own == kUnknown)
-      size = size == 1 ? kUnknown : size;
-    else if (size == 1 || size == kUnknown)
-      size = own;
-    else
-      return false;
-  }
-  return true;
-}
-
 // Known to be absent, in the same sense as for the core.
 bool is_absent(const core::Array& spec, const Shape& array) {
   if (!spec.optional || array.rank != static_cast<int>(spec.axes.size())) return false;
   return std::all_of(array.size, array.size + array.rank, [](int64_t size) { return size == 0; });
 }
 
-bool read_input(const core::Array& spec, const Shape& array, Sizes& sizes, Shape& batch) {
+bool read_input(const core::Array& spec, const Shape& array, int64_t* sizes, Shape& batch) {
   const int lead = array.rank - static_cast<int>(spec.axes.size());
   if (lead < 0 || (lead > 0 && !spec.batch)) return false;
-  if (lead > 0 && !merge_batch(array, lead, batch)) return false;
+  if (lead > 0 && !core::merge_batch(array.size, lead, batch.size, batch.rank)) return false;
   for (size_t a = 0; a < spec.axes.size(); ++a) {
     const int slot = spec.axes[a].slot;
     const int64_t size = array.size[lead + a];
-    if (slot < 0 || size == kUnknown) continue;
-    if (sizes.known[slot] && sizes.size[slot] != size) return false;
-    sizes.size[slot] = size;
-    sizes.known[slot] = true;
+    if (slot < 0 || size == core::kAnySize) continue;
+    if (sizes[slot] != core::kUntold && sizes[slot] != size) return false;
+    sizes[slot] = size;
   }
   return true;
 }
 
-bool arithmetic_fits(const core::Array& spec, const Shape& array, const Sizes& sizes) {
+bool arithmetic_fits(const core::Array& spec, const Shape& array, const int64_t* sizes) {
   const int64_t* shape = array.size + array.rank - spec.axes.size();
   for (size_t a = 0; a < spec.axes.size(); ++a)
-    if (spec.axes[a].slot < 0 && shape[a] != kUnknown && sizes.knows(spec.axes[a]) &&
-        core::evaluate(spec.axes[a], sizes.size) != shape[a])
+    if (spec.axes[a].slot < 0 && shape[a] != core::kAnySize &&
+        core::is_known(spec.axes[a], sizes) && core::evaluate(spec.axes[a], sizes) != shape[a])
       return false;
   return true;
 }
 
-bool write_output(const core::Array& spec, const Sizes& sizes, const Shape& batch, Shape& out) {
+bool write_output(const core::Array& spec, const int64_t* sizes, const Shape& batch, Shape& out) {
   if (spec.batch)
     out = batch;
   else
@@ -82,8 +44,10 @@ bool write_output(const core::Array& spec, const Sizes& sizes, const Shape& batc
   if (out.rank < 0) return true;
   if (out.rank + spec.axes.size() > NATIVEOPS_MAX_RANK) return false;
   for (const core::Axis& axis : spec.axes) {
-    if (sizes.knows(axis) && core::evaluate(axis, sizes.size) < 0) return false;
-    out.size[out.rank++] = sizes.of(axis);
+    const bool known = core::is_known(axis, sizes);
+    const int64_t size = known ? core::evaluate(axis, sizes) : core::kAnySize;
+    if (known && size < 0) return false;
+    out.size[out.rank++] = size;
   }
   return true;
 }
@@ -109,7 +73,7 @@ bool read_shape(TF_ShapeInferenceContext* context, int i, TF_Status* status, Sha
   for (int axis = 0; axis < out.rank; ++axis) {
     api.ShapeInferenceContextDim(context, handle.shape, axis, size);
     const bool known = api.DimensionHandleValueKnown(size);
-    out.size[axis] = known ? api.DimensionHandleValue(size) : kUnknown;
+    out.size[axis] = known ? api.DimensionHandleValue(size) : core::kAnySize;
   }
   api.DeleteDimensionHandle(size);
   return true;
@@ -132,12 +96,10 @@ void set_output(TF_ShapeInferenceContext* context, int i, const Shape& shape, TF
 
 bool infer(const core::Op& op, const Shape* inputs, const NativeopsAttribute* attributes,
            Shape* outputs) {
-  Sizes sizes;
+  int64_t sizes[core::kMaxSizes];
+  std::fill(std::begin(sizes), std::end(sizes), core::kUntold);
   for (size_t i = 0; attributes && i < op.attributes.size(); ++i)
-    if (const int slot = op.attributes[i].slot; slot >= 0) {
-      sizes.size[slot] = attributes[i].integer;
-      sizes.known[slot] = true;
-    }
+    if (op.attributes[i].slot >= 0) sizes[op.attributes[i].slot] = attributes[i].integer;
   Shape batch;
   batch.rank = 0;
   bool any_rank = false;  // an array whose leading axes may be any
@@ -165,8 +127,7 @@ void infer_shapes(const core::Op& op, TF_ShapeInferenceContext* context, TF_Stat
     fits &= read_shape(context, static_cast<int>(i), status, inputs[i]);
   if (api.GetCode(status) != kOk) return;
   if (!fits || !infer(op, inputs, nullptr, outputs))
-    return api.SetStatus(status, kInvalidArgument,
-                         core::unfit_text(op).c_str());
+    return api.SetStatus(status, kInvalidArgument, core::unfit_text(op).c_str());
   api.ShapeInferenceContextSetUnknownShape(context, status);
   for (size_t i = 0; i < op.outputs.size() && api.GetCode(status) == kOk; ++i)
     if (op.certain >> i & 1 && outputs[i].rank >= 0)

@@ -164,9 +164,7 @@ const NativeopsServices* services() {
   return shims.parallel_for && !cpu::forked() ? &with_threads : &as_many;
 }
 
-[[noreturn]] void fail_fit(const core::Op& op) {
-  throw std::runtime_error(core::unfit_text(op));
-}
+[[noreturn]] void fail_fit(const core::Op& op) { throw std::runtime_error(core::unfit_text(op)); }
 
 // The tensors of a call as the core sees them.
 struct Described {

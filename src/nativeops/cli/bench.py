@@ -17,7 +17,7 @@ from nativeops.bench.place import Place
 from nativeops.bench.run import Plan, bench_module, run
 from nativeops.checking.source import importable
 from nativeops.cli.output import check_folders, check_made, fail, find_op, print_data, progress_bar
-from nativeops.library import kernel_files, selected
+from nativeops.library import kernel_libraries, selected
 from nativeops.registry import ops
 
 Device = Literal["cpu", "cuda"]
@@ -133,7 +133,7 @@ def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measuremen
         machine=machine.machine_key(processor if place.on_gpu else ""),
         threads=plan.threads,
         instructions="" if place.on_gpu else selected(),
-        compiler=machine.compiler(kernel_files()),
+        compiler=machine.compiler(kernel_libraries()),
         commit=machine.commit(),
         date=machine.today(),
     )

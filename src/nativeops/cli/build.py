@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nativeops.cli.files import check_usable, declared_in
+from nativeops.cli.files import check_usable, ops_in
 from nativeops.cli.output import check_made, fail
 from nativeops.errors import NativeOpsError
 from nativeops.shipping import ship
@@ -25,7 +25,7 @@ def build(
     """Compile ops for all instruction sets, so that they run where there is no compiler."""
     check_made("build", output)
     for file in files:
-        check_usable("build", declared_in("build", file).values())
+        check_usable("build", ops_in("build", file).values())
         try:
             for path in ship(file, output, cuda):
                 typer.echo(path)

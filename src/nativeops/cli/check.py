@@ -18,7 +18,7 @@ from rich.text import Text
 from nativeops.checking.finding import Finding
 from nativeops.checking.job import Job
 from nativeops.checking.run import ASPECTS, jobs, present, run
-from nativeops.cli.files import check_usable, declared_in
+from nativeops.cli.files import check_usable, ops_in
 from nativeops.cli.output import check_folders, fail, print_data, progress_bar
 from nativeops.compilers import cpp_compiler, version
 from nativeops.errors import BuildError
@@ -48,7 +48,7 @@ def check(
 
     Nothing is assumed beyond the declaration; kernels are compiled anew for each kind of check.
     """
-    ops = declared_in("check", file)
+    ops = ops_in("check", file)
     if unknown := sorted(set(op or ()) - set(ops)):
         fail(f"nativeops check: {file} declares no op {unknown[0]}, but {', '.join(ops)}.")
     check_folders("check", json_file)

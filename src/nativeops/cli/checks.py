@@ -96,7 +96,7 @@ def package() -> Iterator[Check]:
 
 def built_by() -> str:
     """The compiler of the kernels."""
-    return f"built by {compiler(library.kernel_files())}"
+    return f"built by {compiler(library.kernel_libraries())}"
 
 
 def frameworks() -> Iterator[Check]:
@@ -169,7 +169,7 @@ def numbers(version: str) -> list[int]:
 
 def instruction_sets() -> Iterator[Check]:
     """What the processor has, what was built, and what is in use."""
-    names = [path.name for path in library.kernel_files()]
+    names = [path.name for path in library.kernel_libraries()]
     built = [level for level in library.LEVELS if f"libnativeops_cpu_{level}.so" in names]
     best = library.LEVELS[library.extension().levels()[0]]
     found = f"machine {best}; built {', '.join(built) or 'none'}; in use {library.selected()}"
@@ -202,7 +202,7 @@ def cuda_cards() -> int:
 
 def cuda_is_built() -> bool:
     """Whether the CUDA kernels of the built-in ops are there."""
-    return any("cuda" in path.name for path in library.kernel_files())
+    return any("cuda" in path.name for path in library.kernel_libraries())
 
 
 def cuda_is_usable() -> bool:
@@ -236,7 +236,7 @@ def freshness() -> Iterator[Check]:
     if not (PACKAGE.parent.parent / "CMakeLists.txt").exists():
         return
     sources = [p for folder in ("ops", "devices", "bindings") for p in source_files(folder)]
-    built = min(path.stat().st_mtime for path in library.kernel_files())
+    built = min(path.stat().st_mtime for path in library.kernel_libraries())
     newer = [path for path in sources if path.stat().st_mtime > built]
     if newer:
         latest = max(newer, key=lambda path: path.stat().st_mtime).relative_to(PACKAGE)

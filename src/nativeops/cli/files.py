@@ -11,7 +11,7 @@ from nativeops.checking.source import line_in, unusable
 from nativeops.cli.output import fail
 
 
-def declared_in(command: str, file: Path) -> dict[str, Op[Any]]:
+def ops_in(command: str, file: Path) -> dict[str, Op[Any]]:
     """The ops of a file, or the end with why there are none, and with the line of the file."""
     if not file.is_file():
         fail(f"nativeops {command}: there is no file {file}.")

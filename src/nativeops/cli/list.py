@@ -14,7 +14,7 @@ from nativeops.cli.checks import cuda_is_built, public_ops
 from nativeops.cli.output import print_data
 from nativeops.document import is_tuned
 from nativeops.frameworks.base import FRAMEWORKS
-from nativeops.library import kernel_files
+from nativeops.library import kernel_libraries
 from nativeops.registry import import_announced
 from nativeops.user_ops import shipped
 
@@ -29,7 +29,7 @@ def list_ops() -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("op", "gradient", "cpu", "cuda"):
         table.add_column(column, no_wrap=True)
-    built = [path.name for path in kernel_files()]
+    built = [path.name for path in kernel_libraries()]
     for op in public_ops():
         gradient = "yes" if op.gradient_rule else "-"
         table.add_row(op.name, gradient, device(op, "cpu", built), device(op, "cuda", built))

@@ -344,10 +344,7 @@ void make_index(Device& dev, const Automata<T>& a, const Index<T>& index) {
   for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
     group(
         team, a.size(), a.batch(),
-        [=](int64_t e) -> int64_t {
-          return within(a.edges(3, e), a.batch() - 1);
-        },
-        begin, edges);
+        [=](int64_t e) -> int64_t { return within(a.edges(3, e), a.batch() - 1); }, begin, edges);
   });
   const Graph<A> all = index.all();
   for_each_item(dev, a.batch(), [=] KERNEL(Team team, int64_t b) {

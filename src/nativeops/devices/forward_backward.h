@@ -197,9 +197,7 @@ struct Passes {
   }
 
   // Whether some class that the automaton emits has no cost in some frame; after `total`.
-  KERNEL bool sick(Team team) const {
-    return is_sick(team, graph);
-  }
+  KERNEL bool sick(Team team) const { return is_sick(team, graph); }
 
   // From the end back to the start: arrived(.., t, b, steps, beta, all) after each frame, when kSum
   // has the sum of all paths through each class, `beta` what is behind the frame, and `all` is the

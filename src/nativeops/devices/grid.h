@@ -29,12 +29,8 @@ struct Layer {
   HOST_DEVICE int64_t inputs() const { return x.size(3); }
   HOST_DEVICE int64_t units() const { return v_h.size(0); }
   // Of a sequence; beyond the grid only on CUDA, where nobody has looked.
-  HOST_DEVICE int64_t height(int64_t b) const {
-    return length_of(heights, b, height());
-  }
-  HOST_DEVICE int64_t width(int64_t b) const {
-    return length_of(widths, b, width());
-  }
+  HOST_DEVICE int64_t height(int64_t b) const { return length_of(heights, b, height()); }
+  HOST_DEVICE int64_t width(int64_t b) const { return length_of(widths, b, width()); }
 
   // A row of what is multiplied with the weights: x, h above, h to the left, 1.
   HOST_DEVICE int64_t above() const { return inputs(); }

@@ -150,7 +150,8 @@ void recompute(Device& dev, const Layer<T>& layer, const Arrived<T>& from,
       const int64_t row = t * layer.batch() + b;
       A in[Cell::kGates], kept[Cell::kKept + 1];
       for (int g = 0; g < Cell::kGates; ++g) in[g] = from_x(row, g * units + j);
-      Cell::finish(in, product(row, j) + value_or_zero(layer.b_second, j), A(h_before(t, b, j)), kept);
+      Cell::finish(in, product(row, j) + value_or_zero(layer.b_second, j), A(h_before(t, b, j)),
+                   kept);
       for (int q = Cell::kKept - Cell::kKeptLate; q < Cell::kKept; ++q) {
         parts(t, b, q * units + j) = P(kept[q]);
       }

@@ -5,8 +5,8 @@
 
 namespace nativeops {
 
-// The largest number, and Σ e^(x - largest): log Σ e^x = largest + log(sum). Of numbers that are all
-// -infinity the sum is 0.
+// The largest number, and Σ e^(x - largest): log Σ e^x = largest + log(sum). Of numbers that are
+// all -infinity the sum is 0.
 template <class A>
 struct SoftmaxSums {
   A largest, sum;

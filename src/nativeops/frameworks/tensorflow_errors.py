@@ -12,7 +12,7 @@ from nativeops.call import Op, given
 from nativeops.errors import ArgumentError, Given, NativeOpsError, message
 from nativeops.frameworks import Framework
 from nativeops.frameworks.numpy import check_results, failure
-from nativeops.signature import ArraySpec, Solution
+from nativeops.signature import ArraySpec
 
 # How tensors of other kinds become plain ones.
 _WAYS = {

@@ -32,8 +32,7 @@ void rnnt_costs_grad(Device& dev, In<T, 4> logits, In<I, 2> targets, In<int32_t,
   if (!lattice) statistics(dev, joint, own.view, fused_log_softmax);
   const In<Accum<T>, 4> cells = lattice ? lattice : In<Accum<T>, 4>(own.view);
   backward(dev, joint, cells, leaving.view);
-  gradient(dev, joint, cells, leaving.view,
-           Flow<T>{d_costs, d_logits, clamp, fused_log_softmax});
+  gradient(dev, joint, cells, leaving.view, Flow<T>{d_costs, d_logits, clamp, fused_log_softmax});
 }
 
 }  // namespace nativeops

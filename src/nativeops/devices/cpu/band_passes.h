@@ -10,6 +10,7 @@
 
 #include "nativeops/devices/cpu/diagonals.h"
 #include "nativeops/devices/cpu/forward_backward.h"
+#include "nativeops/devices/cpu/unroll.h"
 
 namespace nativeops::tuned {
 
@@ -151,16 +152,7 @@ struct BandPasses : Passes<T> {
       for (int d = 0; d < kCount; ++d) step[d] = direction * diagonals.ahead[d];
       multiply<kCount, A>(graph.states(), around.row(), step, weights, put);
     };
-    switch (diagonals.count()) {
-      case 1:
-        return of(std::integral_constant<int, 1>{});
-      case 2:
-        return of(std::integral_constant<int, 2>{});
-      case 3:
-        return of(std::integral_constant<int, 3>{});
-      default:
-        return of(std::integral_constant<int, kDiagonals>{});
-    }
+    simd::with_one_of<1, 2, 3, kDiagonals>(diagonals.count(), of);
   }
 
   // The sum of all paths through an arc to state s.

@@ -11,6 +11,7 @@
 #include "nativeops/devices/best_path.h"
 #include "nativeops/devices/cpu/diagonals.h"
 #include "nativeops/devices/cpu/phases.h"
+#include "nativeops/devices/cpu/unroll.h"
 
 namespace nativeops::tuned {
 
@@ -143,19 +144,8 @@ class BandPath : BandSizes {
     A* const emitted = emitted_.data();
     NATIVEOPS_IVDEP
     for (int64_t s = low * kBlock; s < high * kBlock; ++s) emitted[s] = emission(slot[s]);
-    switch (diagonals_.count()) {
-      case 1:
-        by_diagonals<1>(low, high, before, next);
-        break;
-      case 2:
-        by_diagonals<2>(low, high, before, next);
-        break;
-      case 3:
-        by_diagonals<3>(low, high, before, next);
-        break;
-      default:
-        by_diagonals<kDiagonals>(low, high, before, next);
-    }
+    simd::with_one_of<1, 2, 3, kDiagonals>(
+        diagonals_.count(), [&](auto count) { by_diagonals<count>(low, high, before, next); });
     for (const int32_t s : odd_) {
       if (low <= s / kBlock && s / kBlock < high)
         next[s] = search_.arrive(s, before, emission).score;

@@ -185,17 +185,7 @@ void run_all(Device& dev, const std::vector<Sequence<I>>& patterns,
       using Wide = Widest<height>;
       2 * count > Wide::kPatterns ? run_in(Tag<Wide>()) : run_in(Tag<PatternBlock<height, 1>>());
     };
-    switch (words_for(rows.length[own[count - 1]])) {
-      case 0:
-      case 1:
-        return run(std::integral_constant<int, 1>());
-      case 2:
-        return run(std::integral_constant<int, 2>());
-      case 3:
-        return run(std::integral_constant<int, 3>());
-      default:
-        return run(std::integral_constant<int, 4>());
-    }
+    simd::with_one_of<1, 2, 3, 4>(words_for(rows.length[own[count - 1]]), run);
   });
 }
 

@@ -189,12 +189,7 @@ class LongPair {
         plus_(bands() * kVectors * kWords, ~uint64_t{0}),
         minus_(plus_.size(), 0),
         matches_(bands()) {
-    Range<I> range;
-    range.add(pattern);
-    Alphabet<I> alphabet(range, pattern.n);
-    for (int64_t i = 0; i < rows_; ++i) pattern_[i] = alphabet.add(pattern[i]);
-    for (int64_t j = 0; j < columns_; ++j) text_[j] = alphabet.find(text[j]);
-    numbers_ = alphabet.count() + 1;
+    numbers_ = number_pair(pattern, text, pattern_.data(), text_.data()) + 1;
   }
 
   // All tiles, by this thread or by all.

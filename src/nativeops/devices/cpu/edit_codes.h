@@ -123,6 +123,19 @@ class Alphabet {
   std::vector<I> key_;
 };
 
+// A pair's labels as numbers, the same where labels are the same; 0 in the text for what is not in
+// the pattern. Returns the largest number.
+template <class I, class Code>
+int32_t number_pair(const Sequence<I>& pattern, const Sequence<I>& text, Code* rows,
+                    Code* columns) {
+  Range<I> range;
+  range.add(pattern);
+  Alphabet<I> alphabet(range, pattern.n);
+  for (int64_t i = 0; i < pattern.n; ++i) rows[i] = alphabet.add(pattern[i]);
+  for (int64_t j = 0; j < text.n; ++j) columns[j] = alphabet.find(text[j]);
+  return alphabet.count();
+}
+
 // A pair in codes of 32 bits, the pattern padded to whole words of 64 labels.
 struct CodedPair {
   std::vector<uint32_t> pattern, text;
@@ -138,9 +151,7 @@ struct CodedPair {
       write_codes(columns, range.low, text.data());
       return;
     }
-    Alphabet<I> alphabet(range, rows.n);
-    for (int64_t i = 0; i < rows.n; ++i) pattern[i] = alphabet.add(rows[i]);
-    for (int64_t j = 0; j < columns.n; ++j) text[j] = alphabet.find(columns[j]);
+    number_pair(rows, columns, pattern.data(), text.data());
   }
 };
 

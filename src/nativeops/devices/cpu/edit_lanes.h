@@ -7,6 +7,7 @@
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu/edit_codes.h"
 #include "nativeops/devices/cpu/edit_step.h"
+#include "nativeops/devices/cpu/unroll.h"
 
 namespace nativeops::tuned::edits {
 
@@ -198,36 +199,20 @@ void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done
   auto finish = [&](int k, const uint64_t* plus, const uint64_t* minus) {
     done(tasks[k], plus, minus);
   };
-  if (height == 1) return run_group<1>(group, finish);
-  if (height == 2) return run_group<2>(group, finish);
-  if (height == 3) return run_group<3>(group, finish);
-  if (height == 4) return run_group<4>(group, finish);
-  if (height <= 6) return run_group<6>(group, finish);
-  return run_group<8>(group, finish);
+  simd::with_one_of<1, 2, 3, 4, 6, 8>(height, [&](auto most) { run_group<most>(group, finish); });
 }
 
 // The same for labels of too wide a range: numbers in their place.
 template <class I, class F>
 void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
-  std::vector<std::vector<int32_t>> numbers;
+  std::vector<int32_t> numbers[kWords];
   Task<int32_t> coded[kWords];
   for (int k = 0; k < count; ++k) {
-    Range<I> range;
-    range.add(tasks[k].pattern);
-    Alphabet<I> alphabet(range, tasks[k].pattern.n);
-    for (const auto* from : {&tasks[k].pattern, &tasks[k].text}) {
-      std::vector<int32_t> own(static_cast<size_t>(from->n));
-      for (int64_t i = 0; i < from->n; ++i) {
-        const I label = (*from)[i];
-        own[static_cast<size_t>(i)] =
-            from == &tasks[k].pattern ? alphabet.add(label) : alphabet.find(label);
-      }
-      numbers.push_back(std::move(own));
-    }
-    const auto sequence = [&](const std::vector<int32_t>& v) {
-      return Sequence<int32_t>{v.data(), 1, static_cast<int64_t>(v.size())};
-    };
-    coded[k] = {sequence(numbers[numbers.size() - 2]), sequence(numbers.back()), k, tasks[k].limit};
+    const auto &pattern = tasks[k].pattern, &text = tasks[k].text;
+    numbers[k].resize(static_cast<size_t>(pattern.n + text.n));
+    int32_t *const rows = numbers[k].data(), *const columns = rows + pattern.n;
+    number_pair(pattern, text, rows, columns);
+    coded[k] = {{rows, 1, pattern.n}, {columns, 1, text.n}, k, tasks[k].limit};
   }
   run_coded<uint32_t>(coded, count, 0, memory,
                       [&](const Task<int32_t>& task, const uint64_t* plus, const uint64_t* minus) {

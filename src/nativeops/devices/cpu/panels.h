@@ -138,10 +138,7 @@ void multiply(int vectors, const A* const* rows, int64_t count, int64_t offset, 
       multiply<Of, width>(rows, count, offset, depth, panel, init, init_stride, sums, stride, alone,
                           soon);
     };
-    if (vectors == 1) return with(std::integral_constant<int, 1>());
-    if (vectors == 2) return with(std::integral_constant<int, 2>());
-    if (vectors == 3) return with(std::integral_constant<int, 3>());
-    with(std::integral_constant<int, 4>());
+    simd::with_one_of<1, 2, 3, 4>(vectors, with);
   }
 }
 
