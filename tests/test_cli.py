@@ -59,12 +59,15 @@ def test_list_has_a_line_per_op_and_one_per_framework() -> None:
     code, out, _ = run("list")
     assert code == 0
     lines = [line.split() for line in out.splitlines() if line.strip(" ─")]
-    headers = [i for i, line in enumerate(lines) if line[0] in ("op", "framework")]
+    headers = [i for i, line in enumerate(lines) if line[0] in ("op", "function", "framework")]
     assert lines[0] == ["op", "gradient", "cpu", "cuda"]
     assert tuple(line[0] for line in lines[1 : headers[1]]) == OPS
     assert lines[1 + OPS.index("pairwise_l1")][2:4] == ["tuned", "kernel"]
-    assert lines[headers[1]][:5] == ["framework", "here", "value", "gradient", "compiled"]
-    assert [line[0] for line in lines[headers[1] + 1 :]] == list(FRAMEWORKS)
+    assert lines[headers[2]][:5] == ["framework", "here", "value", "gradient", "compiled"]
+    functions = [line[0] for line in lines[headers[1] + 1 : headers[2]]]
+    assert {"lstm", "ctc_loss", "accelerate"} <= set(functions)
+    assert not {"lstm_layer", "set_num_threads"} & set(functions)
+    assert [line[0] for line in lines[headers[2] + 1 :]] == list(FRAMEWORKS)
 
 
 def test_list_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

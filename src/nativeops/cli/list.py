@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``nativeops list``: which op runs where."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+import nativeops
 from nativeops.bench.machine import package_version
 from nativeops.call import Op
 from nativeops.cli.checks import cuda_is_built, public_ops
@@ -20,7 +22,7 @@ from nativeops.user_ops import shipped
 
 
 def list_ops() -> None:
-    """All ops with the devices they run on here, and what each framework gives.
+    """All ops with the devices they run on here, what calls them, and what each framework gives.
 
     `nativeops doctor` tries it.
     """
@@ -35,11 +37,25 @@ def list_ops() -> None:
         table.add_row(op.name, gradient, device(op, "cpu", built), device(op, "cuda", built))
     print_data(table)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("function of ops", no_wrap=True)
+    table.add_column("what it gives")
+    for name, about in functions():
+        table.add_row(name, about)
+    print_data(table)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("framework", "here", "value", "gradient", "compiled", "cpu", "cuda"):
         table.add_column(column, no_wrap=True)
     for cells in framework_rows():
         table.add_row(*cells)
     print_data(table)
+
+
+def functions() -> Iterator[tuple[str, str]]:
+    """The functions that call ops, with the first line of what they say of themselves."""
+    for name in nativeops.__all__:
+        function = getattr(nativeops, name)
+        if inspect.isfunction(function) and ".library" not in function.__module__:
+            yield name, (inspect.getdoc(function) or "").partition("\n")[0]
 
 
 def framework_rows() -> Iterator[tuple[str, ...]]:

@@ -4,6 +4,7 @@
 #pragma once
 #include "nativeops/devices/cpu/edit_all.h"
 #include "nativeops/devices/cpu/edit_banded.h"
+#include "nativeops/devices/cpu/edit_strip.h"
 #include "nativeops/devices/cpu/edit_tables.h"
 #include "nativeops/ops/edit_distance.h"
 
@@ -35,7 +36,7 @@ void run_pairs(Device& dev, int64_t items, int64_t limit, int64_t alike, Pairs&&
     put(task.item, capped(task.text.n + down, limit));
   };
   if (alike > 0) return run_groups<I>(dev, items, items * alike, pair, finish);
-  std::vector<Task<I>> tasks, banded;
+  std::vector<Task<I>> tasks, strips, banded;
   tasks.reserve(items);
   for (int64_t item = 0; item < items; ++item) {
     Task<I> task = pair(item);
@@ -43,6 +44,8 @@ void run_pairs(Device& dev, int64_t items, int64_t limit, int64_t alike, Pairs&&
     const int64_t n = task.pattern.n, m = task.text.n, apart = n < m ? m - n : n - m;
     if (limit >= 0 && apart > limit) {
       put(item, capped(apart, limit));
+    } else if (limit >= 0 && limit <= kStripLimit && n > kBits) {
+      strips.push_back(task);
     } else {
       const bool in_bands = limit >= 0 && n > (items < kWords ? kShort : kMiddle) &&
                             worth_bands({n, m, limit}, items > 1 ? 1 : dev.num_threads());
@@ -50,6 +53,9 @@ void run_pairs(Device& dev, int64_t items, int64_t limit, int64_t alike, Pairs&&
     }
   }
   run_tables(dev, tasks, finish);
+  run_strips(dev, strips, [&](const Task<I>& task, int64_t distance) {
+    put(task.item, capped(distance, limit));
+  });
   dev.parallel(static_cast<int64_t>(banded.size()), [&](int64_t i) {
     const Task<I>& task = banded[i];
     put(task.item, capped(Banded<I>(task.pattern, task.text, limit).run(), limit));

@@ -170,7 +170,7 @@ void for_joined(const Task<I>* tasks, int count, Sequence<I> Task<I>::* which, F
 }
 
 // A group in codes of one width, in memory for all labels and a word more: the last pattern may end
-// within a word, whose other rows are not those of any pattern.
+// within a word, whose other rows are not those of any pattern. done(place of a task, plus, minus)
 template <class Code, class I, class F>
 void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done) {
   Group<Code> group;
@@ -196,33 +196,13 @@ void run_coded(const Task<I>* tasks, int count, I low, uint8_t* memory, F&& done
     group.text[k] = next;
     next += group.columns[k] = tasks[k].text.n;
   }
-  auto finish = [&](int k, const uint64_t* plus, const uint64_t* minus) {
-    done(tasks[k], plus, minus);
-  };
-  simd::with_one_of<1, 2, 3, 4, 6, 8>(height, [&](auto most) { run_group<most>(group, finish); });
+  simd::with_one_of<1, 2, 3, 4, 6, 8>(height, [&](auto most) { run_group<most>(group, done); });
 }
 
-// The same for labels of too wide a range: numbers in their place.
+// run(tasks, low, code), where `code` is of the narrowest type that has label - low of all tasks;
+// labels of too wide a range are numbered.
 template <class I, class F>
-void run_numbered(const Task<I>* tasks, int count, uint8_t* memory, F&& done) {
-  std::vector<int32_t> numbers[kWords];
-  Task<int32_t> coded[kWords];
-  for (int k = 0; k < count; ++k) {
-    const auto &pattern = tasks[k].pattern, &text = tasks[k].text;
-    numbers[k].resize(static_cast<size_t>(pattern.n + text.n));
-    int32_t *const rows = numbers[k].data(), *const columns = rows + pattern.n;
-    number_pair(pattern, text, rows, columns);
-    coded[k] = {{rows, 1, pattern.n}, {columns, 1, text.n}, k, tasks[k].limit};
-  }
-  run_coded<uint32_t>(coded, count, 0, memory,
-                      [&](const Task<int32_t>& task, const uint64_t* plus, const uint64_t* minus) {
-                        done(tasks[task.item], plus, minus);
-                      });
-}
-
-// done(task, plus, minus) for at most kWords tasks with patterns of at most kMiddle labels.
-template <class I, class F>
-void run_lanes(Device& dev, const Task<I>* tasks, int count, F&& done) {
+void with_codes(const Task<I>* tasks, int count, F&& run) {
   UsedBits<I> bits;
   const auto look = [&](const Sequence<I>& labels) { bits.add(labels); };
   for_joined(tasks, count, &Task<I>::pattern, look);
@@ -234,17 +214,42 @@ void run_lanes(Device& dev, const Task<I>* tasks, int count, F&& done) {
     for (int k = 0; k < count; ++k) range.add(tasks[k].pattern), range.add(tasks[k].text);
     low = range.low, span = range.span();
   }
-  const int64_t width = span <= UINT8_MAX ? 1 : span <= UINT16_MAX ? 2 : 4;
-  int64_t bytes = kBits * width;
-  for (int k = 0; k < count; ++k) bytes += (tasks[k].pattern.n + tasks[k].text.n) * width;
-  constexpr int64_t kSmall = 8192;  // is on the stack
+  if (span <= UINT8_MAX) return run(tasks, low, uint8_t{});
+  if (span <= UINT16_MAX) return run(tasks, low, uint16_t{});
+  if (span <= UINT32_MAX) return run(tasks, low, uint32_t{});
+  std::vector<int32_t> numbers[kWords];
+  Task<int32_t> coded[kWords];
+  for (int k = 0; k < count; ++k) {
+    const auto &pattern = tasks[k].pattern, &text = tasks[k].text;
+    numbers[k].resize(static_cast<size_t>(pattern.n + text.n));
+    int32_t *const rows = numbers[k].data(), *const columns = rows + pattern.n;
+    number_pair(pattern, text, rows, columns);
+    coded[k] = {{rows, 1, pattern.n}, {columns, 1, text.n}, tasks[k].item, tasks[k].limit};
+  }
+  run(coded, int32_t{0}, uint32_t{});
+}
+
+// f(memory) with so many bytes, on the stack if they are few.
+template <class F>
+void with_memory(Device& dev, int64_t bytes, F&& f) {
+  constexpr int64_t kSmall = 8192;
   alignas(64) uint8_t small[kSmall];
   const Workspace<uint8_t> large = dev.workspace<uint8_t>(bytes > kSmall ? bytes : 0);
-  uint8_t* memory = bytes > kSmall ? large.data() : small;
-  if (width == 1) return run_coded<uint8_t>(tasks, count, low, memory, done);
-  if (width == 2) return run_coded<uint16_t>(tasks, count, low, memory, done);
-  if (span <= UINT32_MAX) return run_coded<uint32_t>(tasks, count, low, memory, done);
-  run_numbered(tasks, count, memory, done);
+  f(bytes > kSmall ? large.data() : small);
+}
+
+// done(place of a task, plus, minus) for at most kWords tasks with patterns of at most kMiddle
+// labels.
+template <class I, class F>
+void run_lanes(Device& dev, const Task<I>* tasks, int count, F&& done) {
+  with_codes(tasks, count, [&](const auto* coded, auto low, auto code) {
+    int64_t bytes = kBits * sizeof code;
+    for (int k = 0; k < count; ++k)
+      bytes += (tasks[k].pattern.n + tasks[k].text.n) * static_cast<int64_t>(sizeof code);
+    with_memory(dev, bytes, [&](uint8_t* memory) {
+      run_coded<decltype(code)>(coded, count, low, memory, done);
+    });
+  });
 }
 
 }  // namespace nativeops::tuned::edits

@@ -48,10 +48,9 @@ void run_groups(Device& dev, int64_t count, int64_t cycles, Tasks&& task_of, F&&
       const int many = static_cast<int>(std::min<int64_t>(kWords, count - first));
       Task<I> tasks[kWords];
       for (int k = 0; k < many; ++k) tasks[k] = task_of(first + k);
-      run_lanes(dev, tasks, many,
-                [&](const Task<I>& task, const uint64_t* plus, const uint64_t* minus) {
-                  done(task, plus, minus, int64_t{kWords});
-                });
+      run_lanes(dev, tasks, many, [&](int k, const uint64_t* plus, const uint64_t* minus) {
+        done(tasks[k], plus, minus, int64_t{kWords});
+      });
     }
   });
 }
