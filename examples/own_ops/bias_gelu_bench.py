@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from bias_gelu import bias_gelu, bias_gelu_grad
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray, spread_rows
+from nativeops.bench.case import Bench, Known, NdArray, spread_rows
 from nativeops.bench.forms import (
     jax_gradient,
     jax_rival,
-    numpy_rival,
+    ours_in,
     tensorflow_rival,
     torch_gradient,
     torch_rival,
@@ -80,13 +80,12 @@ FORWARD = Bench(
     expected=result,
     work=lambda m, n: m * n,
     rivals=[
-        numpy_rival(bias_gelu, OURS, name="ours, NumPy"),
-        torch_rival(bias_gelu, OURS, name="ours, torch"),
+        *ours_in(bias_gelu, "numpy", "torch"),
         torch_rival(torch_eager),
         torch_rival(torch_compiled),
-        jax_rival(bias_gelu, OURS, name="ours, JAX"),
+        *ours_in(bias_gelu, "jax"),
         jax_rival(jax_jit),
-        tensorflow_rival(bias_gelu, OURS, name="ours, TensorFlow"),
+        *ours_in(bias_gelu, "tensorflow"),
         tensorflow_rival(tensorflow_graph),
     ],
 )
@@ -99,10 +98,10 @@ TRAINING = Bench(
     expected=gradients,
     work=lambda m, n: m * n,
     rivals=[
-        torch_gradient(bias_gelu, OURS, name="ours, torch"),
+        *ours_in(bias_gelu, "torch", gradient=True),
         torch_gradient(torch_eager),
         torch_gradient(torch_compiled),
-        jax_gradient(bias_gelu, OURS, name="ours, JAX"),
+        *ours_in(bias_gelu, "jax", gradient=True),
         jax_gradient(jax_jit),
     ],
 )

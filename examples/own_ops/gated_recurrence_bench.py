@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from gated_recurrence import gated_recurrence, gated_recurrence_grad
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray
-from nativeops.bench.forms import jax_gradient, jax_rival, numpy_rival, torch_gradient, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray
+from nativeops.bench.forms import jax_gradient, jax_rival, ours_in, torch_gradient, torch_rival
 
 SIZES = [{"b": 4, "t": 64, "n": 256}, {"b": 16, "t": 512, "n": 512}]
 
@@ -73,10 +73,9 @@ FORWARD = Bench(
     expected=states,
     work=lambda b, t, n: b * t * n,
     rivals=[
-        numpy_rival(gated_recurrence, OURS, name="ours, NumPy"),
-        torch_rival(gated_recurrence, OURS, name="ours, torch"),
+        *ours_in(gated_recurrence, "numpy", "torch"),
         torch_rival(torch_loop),
-        jax_rival(gated_recurrence, OURS, name="ours, JAX"),
+        *ours_in(gated_recurrence, "jax"),
         jax_rival(jax_scan),
         jax_rival(jax_associative_scan),
     ],
@@ -90,9 +89,9 @@ TRAINING = Bench(
     expected=gradients,
     work=lambda b, t, n: b * t * n,
     rivals=[
-        torch_gradient(gated_recurrence, OURS, name="ours, torch"),
+        *ours_in(gated_recurrence, "torch", gradient=True),
         torch_gradient(torch_loop),
-        jax_gradient(gated_recurrence, OURS, name="ours, JAX"),
+        *ours_in(gated_recurrence, "jax", gradient=True),
         jax_gradient(jax_scan),
         jax_gradient(jax_associative_scan),
     ],

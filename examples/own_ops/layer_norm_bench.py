@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from layer_norm import layer_norm, layer_norm_grad
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray, spread_rows
-from nativeops.bench.forms import jax_gradient, jax_rival, numpy_rival, torch_gradient, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray, spread_rows
+from nativeops.bench.forms import jax_gradient, jax_rival, ours_in, torch_gradient, torch_rival
 
 SIZES = [
     {"m": 2048, "n": 512},
@@ -67,10 +67,9 @@ FORWARD = Bench(
     expected=result,
     work=lambda m, n: m * n,
     rivals=[
-        numpy_rival(rows, OURS, name="ours, NumPy"),
-        torch_rival(rows, OURS, name="ours, torch"),
+        *ours_in(rows, "numpy", "torch"),
         torch_rival(torch_native),
-        jax_rival(rows, OURS, name="ours, JAX"),
+        *ours_in(rows, "jax"),
         jax_rival(jax_formula),
     ],
 )
@@ -83,9 +82,9 @@ TRAINING = Bench(
     expected=gradients,
     work=lambda m, n: m * n,
     rivals=[
-        torch_gradient(rows, OURS, name="ours, torch"),
+        *ours_in(rows, "torch", gradient=True),
         torch_gradient(torch_native),
-        jax_gradient(rows, OURS, name="ours, JAX"),
+        *ours_in(rows, "jax", gradient=True),
         jax_gradient(jax_formula),
     ],
 )

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from light_gru import light_gru
 
-from nativeops.bench.case import OURS, Bench, NdArray
+from nativeops.bench.case import Bench, NdArray
 from nativeops.bench.forms import (
     exact_in_torch,
     jax_gradient,
     jax_rival,
-    numpy_rival,
+    ours_in,
     torch_gradient,
     torch_rival,
 )
@@ -99,11 +99,10 @@ FORWARD = Bench(
     work=lambda t, b, h: 4 * t * b * h * h,
     limit=product_limit("float32"),
     rivals=[
-        numpy_rival(ours, OURS, name="ours, NumPy"),
-        torch_rival(ours, OURS, name="ours, torch"),
+        *ours_in(ours, "numpy", "torch"),
         torch_rival(loop),
         torch_rival(compiled_steps),
-        jax_rival(ours, OURS, name="ours, JAX"),
+        *ours_in(ours, "jax"),
         jax_rival(scan),
     ],
 )
@@ -118,10 +117,10 @@ TRAINING = Bench(
     limit=product_limit("float32"),
     tolerance=1e-4,
     rivals=[
-        torch_gradient(ours, OURS, name="ours, torch"),
+        *ours_in(ours, "torch", gradient=True),
         torch_gradient(loop),
         torch_gradient(compiled_steps),
-        jax_gradient(ours, OURS, name="ours, JAX"),
+        *ours_in(ours, "jax", gradient=True),
         jax_gradient(scan),
     ],
 )

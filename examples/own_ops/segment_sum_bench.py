@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from segment_sum import segment_sum
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival
-from nativeops.bench.forms import jax_rival, numpy_rival, tensorflow_rival, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray, Rival
+from nativeops.bench.forms import jax_rival, numpy_rival, ours_in, tensorflow_rival, torch_rival
 from nativeops.bench.machine import package_version
 
 # Messages of 64 numbers to the nodes of a graph; long rows; few messages to each of many nodes;
@@ -94,14 +94,14 @@ def rivals(count: int) -> list[Rival]:
     """For one number of segments, which is no array."""
     ours = partial(segment_sum, count=count)
     return [
-        numpy_rival(ours, OURS, name="ours, NumPy"),
+        *ours_in(ours, "numpy"),
         numpy_rival(partial(add_at, count=count), "numpy", name="add_at"),
-        torch_rival(ours, OURS, name="ours, torch"),
+        *ours_in(ours, "torch"),
         torch_rival(partial(index_add, count=count), name="index_add"),
         torch_rival(partial(scatter_add, count=count), name="scatter_add"),
-        jax_rival(ours, OURS, name="ours, JAX"),
+        *ours_in(ours, "jax"),
         jax_rival(partial(jax_segment_sum, count=count), name="jax_segment_sum"),
-        tensorflow_rival(ours, OURS, name="ours, TensorFlow"),
+        *ours_in(ours, "tensorflow"),
         tensorflow_rival(partial(unsorted_segment_sum, count=count), name="unsorted_segment_sum"),
     ]
 

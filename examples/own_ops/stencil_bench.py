@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from stencil import stencil
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray
-from nativeops.bench.forms import jax_rival, numpy_rival, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray
+from nativeops.bench.forms import jax_rival, numpy_rival, ours_in, torch_rival
 
 SIZES = [{"b": 4, "h": 512, "w": 512}, {"b": 4, "h": 2048, "w": 2048}]
 
@@ -64,12 +64,12 @@ FORWARD = Bench(
     expected=some_grids,
     work=lambda b, h, w: b * h * w,
     rivals=[
-        numpy_rival(stencil, OURS, name="ours, NumPy"),
+        *ours_in(stencil, "numpy"),
         numpy_rival(scipy, "scipy"),
-        torch_rival(stencil, OURS, name="ours, torch"),
+        *ours_in(stencil, "torch"),
         torch_rival(torch_convolution),
         torch_rival(torch_shifted),
-        jax_rival(stencil, OURS, name="ours, JAX"),
+        *ours_in(stencil, "jax"),
         jax_rival(jax_shifted),
     ],
 )

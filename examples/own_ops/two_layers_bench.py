@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from two_layers import two_layers, two_layers_grad
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray, spread_rows
-from nativeops.bench.forms import jax_gradient, jax_rival, numpy_rival, torch_gradient, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray, spread_rows
+from nativeops.bench.forms import jax_gradient, jax_rival, ours_in, torch_gradient, torch_rival
 from nativeops.bench.limits import product_limit
 
 SIZES = [{"n": 256, "i": 256, "h": 1024, "o": 256}, {"n": 2048, "i": 1024, "h": 4096, "o": 1024}]
@@ -59,10 +59,9 @@ FORWARD = Bench(
     work=lambda n, i, h, o: 2 * n * h * (i + o),
     limit=product_limit("float32"),
     rivals=[
-        numpy_rival(two_layers, OURS, name="ours, NumPy"),
-        torch_rival(two_layers, OURS, name="ours, torch"),
+        *ours_in(two_layers, "numpy", "torch"),
         torch_rival(torch_layers),
-        jax_rival(two_layers, OURS, name="ours, JAX"),
+        *ours_in(two_layers, "jax"),
         jax_rival(jax_layers),
     ],
 )
@@ -76,9 +75,9 @@ TRAINING = Bench(
     work=lambda n, i, h, o: 6 * n * h * (i + o),
     limit=product_limit("float32"),
     rivals=[
-        torch_gradient(two_layers, OURS, name="ours, torch"),
+        *ours_in(two_layers, "torch", gradient=True),
         torch_gradient(torch_layers),
-        jax_gradient(two_layers, OURS, name="ours, JAX"),
+        *ours_in(two_layers, "jax", gradient=True),
         jax_gradient(jax_layers),
     ],
 )

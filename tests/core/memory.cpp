@@ -9,10 +9,11 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
+
+#include "expect.h"
 
 using nativeops::core::allocate;
 using nativeops::core::allocate_workspace;
@@ -22,12 +23,6 @@ using nativeops::core::release_workspace;
 namespace {
 
 constexpr size_t kMega = size_t{1} << 20;
-
-void expect(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "not true: %s\n", what);
-  std::exit(1);
-}
 
 void blocks_are_lent_again() {
   for (const size_t bytes : {kMega, 8 * kMega, 40 * kMega + 1}) {

@@ -7,21 +7,16 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 #include <vector>
+
+#include "expect.h"
 
 using nativeops::cpu::num_threads;
 using nativeops::cpu::parallel;
 using nativeops::cpu::set_num_threads;
 
 namespace {
-
-void expect(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "not true: %s\n", what);
-  std::exit(1);
-}
 
 // Every task writes its own, unprotected place: a task run twice or never, or a result read too
 // early, is a wrong sum and a race.

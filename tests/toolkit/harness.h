@@ -150,7 +150,21 @@ bool same_bits(T a, T b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
+constexpr int kNotThisCpu = 77;  // as test_toolkit.py knows it
+
+// Whether this CPU has the instructions that the program is built for.
+inline bool can_run() {
+#if defined(__AVX512BW__)
+  if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) return false;
+#endif
+#if defined(__AVX2__)
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return false;
+#endif
+  return true;
+}
+
 inline int run(int argc, char** argv) {
+  if (!can_run()) return kNotThisCpu;
   bool found = false;
   for (auto& [name, body] : cases()) {
     if (argc > 1 && name != argv[1]) continue;

@@ -171,7 +171,7 @@ static void race_within_a_phase() {
 }  // namespace nativeops::tuned
 
 int main(int argc, char** argv) {
-  if (!__builtin_cpu_supports("avx2")) return 77;
+  if (!harness::can_run()) return harness::kNotThisCpu;
   if (argc > 1 && std::string(argv[1]) == "race_within_a_phase") {
     nativeops::tuned::race_within_a_phase();
     return 0;

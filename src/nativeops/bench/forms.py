@@ -34,7 +34,7 @@ def numpy_rival(
     return Rival(_name(function, name), prepare, package, "numpy", memory)
 
 
-def numpy_gradient(op: Any, *, name: str) -> Rival:
+def numpy_gradient(op: Any, package: str = OURS, *, name: str) -> Rival:
     """The result of an op and then, by its gradient rule, the gradients of all its inputs."""
     inputs = [spec.name for spec in op.signature.inputs]
     (output,) = (spec.name for spec in op.signature.outputs)
@@ -44,7 +44,7 @@ def numpy_gradient(op: Any, *, name: str) -> Rival:
         needs = tuple(f"d_{each}" for each in inputs)
         return op.differentiate({**values, output: op(*arrays[:-1]), "needs": needs})
 
-    return numpy_rival(both, OURS, name=name)
+    return numpy_rival(both, package, name=name)
 
 
 def torch_rival(
@@ -182,6 +182,32 @@ def tensorflow_gradient(function: Function, package: str = "tensorflow", *, name
         return tape.gradient(result, arrays[:-1], arrays[-1])
 
     return tensorflow_rival(both, package, name=name, eager=True)
+
+
+_OURS_IN: dict[str, tuple[str, Callable[..., Rival], Callable[..., Rival]]] = {
+    "numpy": ("ours, NumPy", numpy_rival, numpy_gradient),
+    "torch": ("ours, torch", torch_rival, torch_gradient),
+    "jax": ("ours, JAX", jax_rival, jax_gradient),
+    "tensorflow": ("ours, TensorFlow", tensorflow_rival, tensorflow_gradient),
+}
+
+
+def ours_in(function: Function, *frameworks: str, gradient: bool = False) -> list[Rival]:
+    """A function of this package with the arrays of each framework, under the usual names."""
+    return [
+        (trained if gradient else plain)(function, OURS, name=name)
+        for name, plain, trained in (_OURS_IN[each] for each in frameworks)
+    ]
+
+
+def with_arriving(draw: Function, axes: str) -> Function:
+    """For `Bench.inputs`: all that `draw` gives, and what flows back to a result of these axes."""
+
+    def drawn(random: np.random.Generator, **sizes: int) -> tuple[NdArray, ...]:
+        arriving = random.standard_normal([sizes[axis] for axis in axes])
+        return (*draw(random, **sizes), arriving.astype(np.float32))
+
+    return drawn
 
 
 def repeated(rival: Rival, calls: int = 100, *, no_grad: bool = False) -> Rival:

@@ -12,7 +12,7 @@ import pytest
 from nativeops import pairwise_l1, pairwise_lp, registry
 from nativeops.errors import GradientError
 from nativeops.frameworks import jax_call
-from nativeops.testing.arrays_jax import enabled_64_bits, random
+from nativeops.testing.arrays_jax import composed_l1, enabled_64_bits, random
 
 # The ops of tests/example_ops use what the built-in ones do not: kept results, integers, no axes.
 _known = dict(registry._OPS)
@@ -36,10 +36,6 @@ def cache(tmp_path_factory):
 
 def assert_close(found, expected):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-5), found, expected)
-
-
-def composed_l1(x, y):
-    return jnp.abs(x[..., :, None, :] - y[..., None, :, :]).sum(-1)
 
 
 def composed_normalise(x):

@@ -17,14 +17,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from nativeops import chunk, pairwise_l1
 from nativeops.errors import DeviceError, NativeOpsError
-from nativeops.testing.arrays_jax import random
+from nativeops.testing.arrays_jax import composed_l1, random
 
 COLLECTIVES = r"\b(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\b"
 SHARDY = "jax_use_shardy_partitioner"
-
-
-def composed_l1(x, y):
-    return jnp.abs(x[..., :, None, :] - y[..., None, :, :]).sum(-1)
 
 
 def loss(op):

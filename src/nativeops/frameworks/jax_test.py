@@ -13,11 +13,7 @@ import pytest
 from nativeops import pairwise_l1, pairwise_lp
 from nativeops.errors import AllocationError, ArgumentError, DtypeError, RangeError, ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
-from nativeops.testing.arrays_jax import enabled_64_bits, random
-
-
-def composed_l1(x, y):
-    return jnp.abs(x[..., :, None, :] - y[..., None, :, :]).sum(-1)
+from nativeops.testing.arrays_jax import composed_l1, enabled_64_bits, random
 
 
 def assert_close(found, expected, rtol=1e-5):

@@ -13,15 +13,11 @@ from jax import export
 from nativeops import chunk, pairwise_l1, pairwise_lp
 from nativeops.errors import ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
-from nativeops.testing.arrays_jax import random
+from nativeops.testing.arrays_jax import composed_l1, random
 
 
 def assert_close(found, expected):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-5), found, expected)
-
-
-def composed_l1(x, y):
-    return jnp.abs(x[..., :, None, :] - y[..., None, :, :]).sum(-1)
 
 
 def loss(op):

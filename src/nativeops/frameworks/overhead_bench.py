@@ -17,8 +17,8 @@ from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival
 from nativeops.bench.forms import (
     jax_gradient,
     jax_rival,
-    numpy_gradient,
     numpy_rival,
+    ours_in,
     repeated,
     tensorflow_gradient,
     tensorflow_rival,
@@ -64,8 +64,7 @@ EAGER = Bench(
     rivals=[
         repeated(rival)
         for rival in (
-            numpy_rival(pairwise_l1, OURS, name="ours, NumPy"),
-            torch_rival(pairwise_l1, OURS, name="ours, torch"),
+            *ours_in(pairwise_l1, "numpy", "torch"),
             jax_rival(pairwise_l1, OURS, name="ours, JAX", eager=True, calls=CALLS),
             tensorflow_rival(pairwise_l1, OURS, name="ours, TensorFlow", eager=True),
             numpy_rival(formula, "numpy", name="formula, NumPy"),
@@ -101,8 +100,7 @@ EAGER_GRADIENT = Bench(
     rivals=[
         repeated(rival)
         for rival in (
-            numpy_gradient(pairwise_l1, name="ours, NumPy"),
-            torch_gradient(pairwise_l1, OURS, name="ours, torch"),
+            *ours_in(pairwise_l1, "numpy", "torch", gradient=True),
             jax_gradient(pairwise_l1, OURS, name="ours, JAX", eager=True, calls=CALLS),
             tensorflow_gradient(pairwise_l1, OURS, name="ours, TensorFlow"),
             torch_gradient(formula, name="formula, torch"),
@@ -214,8 +212,7 @@ ZERO_COPY = Bench(
     memory_sizes=LARGE,
     work=lambda n, m, d: 3 * n * m * d,
     rivals=[
-        numpy_rival(pairwise_l1, OURS, name="ours, NumPy"),
-        torch_rival(pairwise_l1, OURS, name="ours, torch"),
+        *ours_in(pairwise_l1, "numpy", "torch"),
         jax_rival(pairwise_l1, OURS, name="ours, JAX", eager=True),
         jax_rival(pairwise_l1, OURS, name="ours, jax.jit"),
         tensorflow_rival(pairwise_l1, OURS, name="ours, TensorFlow", eager=True),
@@ -264,8 +261,7 @@ THREADS = Bench(
     rivals=[
         with_threads(rival, n_threads)
         for rival in (
-            numpy_rival(pairwise_l1, OURS, name="ours, NumPy"),
-            torch_rival(pairwise_l1, OURS, name="ours, torch"),
+            *ours_in(pairwise_l1, "numpy", "torch"),
             jax_rival(pairwise_l1, OURS, name="ours, jax.jit"),
             tensorflow_rival(pairwise_l1, OURS, name="ours, TensorFlow", eager=True),
             torch_rival(formula, name="formula, torch"),

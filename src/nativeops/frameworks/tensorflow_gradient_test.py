@@ -5,6 +5,7 @@ import gc
 import os
 import re
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,14 +17,10 @@ from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_NUM_INTRAOP_THREADS="2", TF_NUM_INTEROP_THREADS="2")
 tf = pytest.importorskip("tensorflow")
 
+from nativeops.testing import arrays_tensorflow  # noqa: E402
+from nativeops.testing.arrays_tensorflow import composed_l1  # noqa: E402
 
-def composed_l1(x, y):
-    return tf.reduce_sum(tf.abs(x[..., :, None, :] - y[..., None, :, :]), -1)
-
-
-def random(*shape, dtype=tf.float64):
-    numbers = np.random.default_rng(sum(shape)).standard_normal(shape)
-    return tf.cast(tf.constant(numbers), dtype)
+random = partial(arrays_tensorflow.random, dtype=tf.float64)
 
 
 def gradients(op, *inputs):

@@ -16,13 +16,7 @@ from nativeops.errors import AllocationError, DeviceError, DtypeError, ShapeErro
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_NUM_INTRAOP_THREADS="2", TF_NUM_INTEROP_THREADS="2")
 tf = pytest.importorskip("tensorflow")
 
-
-def composed_l1(x, y):
-    return tf.reduce_sum(tf.abs(x[..., :, None, :] - y[..., None, :, :]), -1)
-
-
-def random(*shape, dtype=tf.float32):
-    return tf.constant(np.random.default_rng(sum(shape)).standard_normal(shape), dtype)
+from nativeops.testing.arrays_tensorflow import composed_l1, random  # noqa: E402
 
 
 def assert_close(found, expected, tolerance=1e-5):

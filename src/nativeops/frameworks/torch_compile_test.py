@@ -19,6 +19,7 @@ from torch.testing import assert_close
 from nativeops import pairwise_l1, pairwise_lp
 from nativeops.errors import GradientError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
+from nativeops.testing.arrays_torch import composed_l1, random
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
@@ -33,15 +34,6 @@ def _nothing_is_remembered():
     torch._dynamo.reset()
     with torch.compiler.config.patch(force_disable_caches=True):
         yield
-
-
-def composed_l1(x, y):
-    return (x[..., :, None, :] - y[..., None, :, :]).abs().sum(-1)
-
-
-def random(*shape, **options):
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, generator=generator).to(**options)
 
 
 def leaves(*shapes):

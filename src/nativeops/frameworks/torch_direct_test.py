@@ -20,11 +20,7 @@ from nativeops import lstm_layer, pairwise_l1, pairwise_lp
 from nativeops.frameworks import load
 from nativeops.library import extension
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
-
-
-def random(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
+from nativeops.testing.arrays_torch import random
 
 X, Y, D_OUT = random(5, 7), random(6, 7), random(5, 6)
 

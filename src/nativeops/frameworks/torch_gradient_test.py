@@ -16,19 +16,11 @@ from torch.utils.checkpoint import checkpoint
 from nativeops import pairwise_l1, pairwise_lp, rnn_layer
 from nativeops.errors import DtypeError, GradientError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
+from nativeops.testing.arrays_torch import composed_l1, random
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 TWICE = "pairwise_l1_grad: has no gradient, so it cannot be differentiated twice"
 FORWARD = r"pairwise_l1: has no forward-mode derivative \(jvp\)"
-
-
-def composed_l1(x, y):
-    return (x[..., :, None, :] - y[..., None, :, :]).abs().sum(-1)
-
-
-def random(*shape, **options):
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, generator=generator).to(**options)
 
 
 def leaves(*shapes, **options):

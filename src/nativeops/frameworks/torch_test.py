@@ -18,18 +18,10 @@ import nativeops
 from nativeops import pairwise_l1, pairwise_lp
 from nativeops.errors import AllocationError, ArgumentError, DeviceError, DtypeError, ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
+from nativeops.testing.arrays_torch import composed_l1, random
 from nativeops.testing.threads import check_first_calls, check_others_run
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
-
-
-def composed_l1(x, y):
-    return (x[..., :, None, :] - y[..., None, :, :]).abs().sum(-1)
-
-
-def random(*shape, **options):
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, generator=generator).to(**options)
 
 
 class Distances(torch.nn.Module):

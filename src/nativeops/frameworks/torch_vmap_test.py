@@ -22,19 +22,12 @@ from torch.testing import assert_close
 from nativeops import edit_distance, pairwise_l1, pairwise_lp
 from nativeops.errors import GradientError, ShapeError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
+from nativeops.testing.arrays_torch import composed_l1, random
 
 # PyTorch's own forward mode uses what PyTorch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 TWICE = "pairwise_l1_grad: has no gradient, so it cannot be differentiated twice"
 FORWARD = r"pairwise_l1: has no forward-mode derivative \(jvp\)"
-
-
-def composed_l1(x, y):
-    return (x[..., :, None, :] - y[..., None, :, :]).abs().sum(-1)
-
-
-def random(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def loss(op):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, spread_rows
-from nativeops.bench.forms import jax_rival, numpy_rival, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray, Rival, spread_rows
+from nativeops.bench.forms import ours_in, torch_rival
 from nativeops.bench.machine import package_version
 from nativeops.ops.chunk import chunk, unchunk
 
@@ -147,8 +147,7 @@ def unchunk_rivals(t: int, b: int, size: int, step: int) -> list[Rival]:
 
     ours = partial(ours_frames, t=t, b=b, step=step)
     return [
-        numpy_rival(ours, OURS, name="ours, NumPy"),
-        torch_rival(ours, OURS, name="ours, torch"),
+        *ours_in(ours, "numpy", "torch"),
         rival(functional_fold, False),
         rival(index_mean, True),
     ]
@@ -158,9 +157,7 @@ def chunk_rivals(size: int, step: int) -> list[Rival]:
     """For one size."""
     ours = partial(ours_chunks, size=size, step=step)
     return [
-        numpy_rival(ours, OURS, name="ours, NumPy"),
-        torch_rival(ours, OURS, name="ours, torch"),
-        jax_rival(ours, OURS, name="ours, JAX"),
+        *ours_in(ours, "numpy", "torch", "jax"),
         torch_rival(partial(torch_unfold, size=size, step=step), name="Tensor.unfold, copied"),
         torch_rival(partial(functional_unfold, size=size, step=step), name="functional.unfold"),
     ]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 import nativeops
-from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival
-from nativeops.bench.forms import numpy_rival
+from nativeops.bench.case import Bench, Known, NdArray, Rival
+from nativeops.bench.forms import ours_in
 
 SIZES = [{"batch": 1000, "length": 30}, {"batch": 16, "length": 2000}]
 
@@ -54,7 +54,7 @@ BENCHES = [
         dtype="int32",
         tolerance=1e-12,
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
+            *ours_in(ours, "numpy"),
             Rival("editops in a loop", _rapidfuzz, "rapidfuzz", "numpy"),
             Rival("process_words", _jiwer, "jiwer", "numpy"),
         ],

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import nativeops
-from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, spread_rows
-from nativeops.bench.forms import numpy_rival, tensorflow_rival, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray, Rival, spread_rows
+from nativeops.bench.forms import ours_in, tensorflow_rival, torch_rival
 
 PAIRS = [
     {"batch": 64, "length": 200},
@@ -141,8 +141,7 @@ def _returnn(a: Any, b: Any) -> Any:
 
 
 RIVALS = [
-    numpy_rival(nativeops.edit_distance, OURS, name="ours, NumPy"),
-    torch_rival(nativeops.edit_distance, OURS, name="ours, torch"),
+    *ours_in(nativeops.edit_distance, "numpy", "torch"),
     of_strings("rapidfuzz", "cpdist, 2 workers", partial(_rapidfuzz, workers=WORKERS)),
     of_strings("rapidfuzz", "cpdist, 1 worker", partial(_rapidfuzz, workers=1)),
     of_strings("rapidfuzz", "distance in a loop", _rapidfuzz_loop),
@@ -189,9 +188,7 @@ LIMITED, UNLIKE = (
         dtype="int32",
         tolerance=0,
         rivals=[
-            numpy_rival(
-                partial(nativeops.edit_distance, max_distance=LIMIT), OURS, name="ours, NumPy"
-            ),
+            *ours_in(partial(nativeops.edit_distance, max_distance=LIMIT), "numpy"),
             of_strings("rapidfuzz", "cpdist, 2 workers", _limited),
         ],
     )
@@ -217,7 +214,7 @@ ALL_PAIRS = Bench(
     tolerance=0,
     seconds=20,
     rivals=[
-        numpy_rival(nativeops.pairwise_edit_distance, OURS, name="ours, NumPy"),
+        *ours_in(nativeops.pairwise_edit_distance, "numpy"),
         of_strings("rapidfuzz", "cdist, 2 workers", partial(_rapidfuzz_all, workers=WORKERS)),
         of_strings("rapidfuzz", "cdist, 1 worker", partial(_rapidfuzz_all, workers=1)),
     ],

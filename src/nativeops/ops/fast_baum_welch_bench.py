@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 import nativeops
-from nativeops.bench.case import OURS, Bench, Known, NdArray
-from nativeops.bench.forms import numpy_rival, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray
+from nativeops.bench.forms import ours_in, torch_rival
 from nativeops.ops.forced_align_bench import SIZES
 
 
@@ -81,8 +81,7 @@ BENCHES = [
         expected=log_sums,
         seconds=3,
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
-            torch_rival(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "numpy", "torch"),
             torch_rival(torch_edges),
             torch_rival(returnn, "returnn", name="RETURNN"),
         ],
@@ -95,8 +94,7 @@ BENCHES = [
         expected=log_sums,
         seconds=3,
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
-            torch_rival(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "numpy", "torch"),
             torch_rival(returnn, "returnn", name="RETURNN"),
         ],
     ),
@@ -107,6 +105,6 @@ BENCHES = [
         inputs=automata,
         expected=log_sums,
         environment={"NATIVEOPS_ISA": "portable"},
-        rivals=[numpy_rival(ours, OURS, name="ours, NumPy")],
+        rivals=ours_in(ours, "numpy"),
     ),
 ]

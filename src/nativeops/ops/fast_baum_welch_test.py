@@ -3,6 +3,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from nativeops import ctc_fsa, fast_baum_welch, fast_baum_welch_packed
 from nativeops.errors import RangeError
 from nativeops.ops._paths import example
-from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.aspects import first_of_threads, levels, num_threads, selected
 from nativeops.testing.marks import without_sanitizer
 from nativeops.testing.paths import dense_total, enumerated
 
@@ -126,13 +127,8 @@ def test_path_that_is_nowhere_near_the_best_is_not_lost(level: str) -> None:
 @each_level
 def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
     given = ctc(60, 7, 12, 15)
-    results = []
     with selected(level):
-        for n in (1, 2, 3):
-            with num_threads(n):
-                results.append(fast_baum_welch(*given))
-    for other in results[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+        first_of_threads(lambda: fast_baum_welch(*given))
 
 
 # Long enough for threads to share a sequence, with and without the rows of all frames in memory.
@@ -169,18 +165,15 @@ def test_threads_that_share_long_sequences_give_the_same_bits(level, kind, lengt
     one = costs[:, :1], edges[:, alone], weights[alone], ends[:, :1], lengths[:1]
     rows = np.concatenate([costs[:n, b] for b, n in enumerate(lengths)])
     starts = np.array([0, lengths[0]], "int32")
-    results = []
+
+    def results():
+        both = fast_baum_welch(costs, edges, weights, ends, lengths)
+        packed = fast_baum_welch_packed(rows, starts, lengths, edges, weights, ends)
+        return [*both, *fast_baum_welch(*one), *packed]
+
     with selected(level):
-        for n in (1, 2, 3, 4):
-            with num_threads(n):
-                both = fast_baum_welch(costs, edges, weights, ends, lengths)
-                packed = fast_baum_welch_packed(rows, starts, lengths, edges, weights, ends)
-                results.append([*both, *fast_baum_welch(*one), *packed])
-    for other in results[1:]:
-        assert all(
-            np.array_equal(a, b, equal_nan=True) for a, b in zip(results[0], other, strict=True)
-        )
-    fwdbwd, obs, alone_fwdbwd, alone_obs, packed_fwdbwd, _ = results[0]
+        first = first_of_threads(results, (1, 2, 3, 4), partial(np.array_equal, equal_nan=True))
+    fwdbwd, obs, alone_fwdbwd, alone_obs, packed_fwdbwd, _ = first
     assert np.array_equal(fwdbwd[:, :1], alone_fwdbwd)
     assert np.array_equal(obs[:, :1], alone_obs)
     assert np.array_equal(packed_fwdbwd[: lengths[0]], fwdbwd[:, 0])

@@ -8,8 +8,8 @@ benchmarks/NOTES.md.
 from typing import Any
 
 import nativeops
-from nativeops.bench.case import OURS, Bench
-from nativeops.bench.forms import numpy_rival, torch_rival
+from nativeops.bench.case import Bench
+from nativeops.bench.forms import ours_in, torch_rival
 from nativeops.ops.forced_align_bench import SIZES, path_scores, sequences, torch_steps
 
 
@@ -27,8 +27,7 @@ BENCHES = [
         expected=path_scores,
         seconds=3,
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
-            torch_rival(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "numpy", "torch"),
             torch_rival(torch_steps),
         ],
     ),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fast_viterbi: what is true beyond agreeing with its reference (tests/test_matrix.py)."""
 
+from functools import partial
+from operator import eq
 from typing import Any
 
 import networkx
@@ -10,7 +12,7 @@ import pytest
 from nativeops import ctc_fsa, fast_baum_welch, fast_viterbi, forced_align
 from nativeops.errors import RangeError
 from nativeops.ops._paths import example
-from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.aspects import first_of_threads, levels, selected
 from nativeops.testing.paths import all_paths, enumerated
 
 RANDOM = np.random.default_rng(4)
@@ -147,13 +149,8 @@ def test_weight_that_is_no_cost_makes_its_own_sequence_nan(level: str, bad: floa
 def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
     scores = RANDOM.standard_normal((50, 7, 12)).astype("float32")
     edges, weights, ends = ctc_fsa(RANDOM.integers(1, 12, (7, 15)))
-    results = []
     with selected(level):
-        for n in (1, 2, 3):
-            with num_threads(n):
-                results.append(fast_viterbi(scores, edges, weights, ends))
-    for other in results[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+        first_of_threads(lambda: fast_viterbi(scores, edges, weights, ends))
 
 
 def quarters(random: np.random.Generator, *shape: int) -> Any:
@@ -270,11 +267,7 @@ def test_threads_that_share_a_sequence_give_the_same_bits(kind: str) -> None:
     check_levels(scores, edges, weights, ends)
     scores[6400:, 0, 1] += np.float32(0.1)
     for spoilt in (scores, np.where(np.arange(6500)[:, None, None] == 3000, np.nan, scores)):
-        results = []
-        for n in (1, 2, 3):
-            with num_threads(n):
-                results.append(bits(spoilt, edges, weights, ends))
-        assert results[0] == results[1] == results[2]
+        first_of_threads(partial(bits, spoilt, edges, weights, ends), same=eq)
 
 
 @pytest.mark.parametrize("lengths", [[6500, 6400], [6500, 20], [20, 6500]])
@@ -283,11 +276,7 @@ def test_threads_that_share_one_of_two_sequences_give_the_same_bits(lengths: lis
     edges, weights, ends = ctc_fsa(random.integers(1, 20, (2, 310)), np.array([310, 300]))
     given = quarters(random, 6500, 2, 20), edges, weights, ends, np.array(lengths, "int32")
     check_levels(*given)
-    results = []
-    for n in (1, 2, 3, 4, 8):
-        with num_threads(n):
-            results.append(bits(*given))
-    assert all(one == results[0] for one in results)
+    first_of_threads(lambda: bits(*given), (1, 2, 3, 4, 8), eq)
 
 
 # Rows are not written anew before all threads have read them.
@@ -299,11 +288,7 @@ def test_threads_read_far_rows_in_time() -> None:
     weights[far] = 0
     weights[edges[0] == edges[1]] = 0
     scores, ends = quarters(random, 4100, 1, 9), np.array([[0], [1099]], "int32")
-    results = []
-    for n in (1, 2, 3, 4, 4, 4):
-        with num_threads(n):
-            results.append(bits(scores, edges, weights, ends))
-    assert all(one == results[0] for one in results)
+    first_of_threads(lambda: bits(scores, edges, weights, ends), (1, 2, 3, 4, 4, 4), eq)
 
 
 @pytest.mark.parametrize("size", [(0, 2, 3, 4), (3, 0, 3, 4), (3, 2, 0, 4), (3, 2, 3, 0), (0,) * 4])

@@ -11,7 +11,7 @@ import numpy as np
 
 import nativeops
 from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival
-from nativeops.bench.forms import numpy_rival, torch_rival
+from nativeops.bench.forms import numpy_rival, ours_in, torch_rival
 
 SIZES = [
     {"t": 400, "b": 32, "c": 80, "s": 50},
@@ -107,8 +107,7 @@ BENCHES = [
         expected=path_scores,
         seconds=3,
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
-            torch_rival(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "numpy", "torch"),
             numpy_rival(viterbi, OURS, name="ours, fast_viterbi"),
             torch_rival(torch_steps),
             torch_rival(returnn, "returnn", name="RETURNN's Viterbi"),
@@ -120,7 +119,7 @@ BENCHES = [
         sizes=SIZES,
         inputs=sequences,
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
+            *ours_in(ours, "numpy"),
             copy_rival(),
         ],
     ),

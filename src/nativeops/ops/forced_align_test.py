@@ -12,7 +12,7 @@ import pytest
 import nativeops
 from nativeops import forced_align
 from nativeops.errors import RangeError
-from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.aspects import first_of_threads, levels, selected
 from nativeops.testing.marks import without_sanitizer
 
 RANDOM = np.random.default_rng(6)
@@ -144,13 +144,8 @@ def test_very_long_recording_is_aligned_as_in_double(level: str) -> None:
 @each_level
 def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
     scores, targets = draw(90, 7, 30), RANDOM.integers(1, 30, (7, 20))
-    results = []
     with selected(level):
-        for n in (1, 2, 3):
-            with num_threads(n):
-                results.append(forced_align(scores, targets))
-    for other in results[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+        first_of_threads(lambda: forced_align(scores, targets))
 
 
 @each_level
@@ -158,15 +153,14 @@ def test_threads_that_share_a_long_recording_give_the_bits_of_one(level: str) ->
     """One alone, and one beside a short one; with gaps between the rows."""
     scores, targets = draw(1400, 4, 40)[:, ::2], RANDOM.integers(1, 40, (2, 500))
     lengths, counts = np.array([1400, 30]), np.array([500, 20])
-    results = []
+
+    def results():
+        alone = forced_align(scores[:, :1], targets[:1])
+        return (*alone, *forced_align(scores, targets, lengths, counts))
+
     with selected(level):
-        for n in (1, 2, 3, 4):
-            with num_threads(n):
-                alone = forced_align(scores[:, :1], targets[:1])
-                results.append((*alone, *forced_align(scores, targets, lengths, counts)))
-    assert results[0][1].min() > -np.inf
-    for other in results[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+        first = first_of_threads(results, (1, 2, 3, 4))
+    assert first[1].min() > -np.inf
 
 
 # Unlike above, sums are rounded.
@@ -174,11 +168,9 @@ def test_threads_that_share_a_long_recording_give_the_bits_of_one(level: str) ->
 def test_rounding_is_that_of_one_thread(level: str) -> None:
     random = np.random.default_rng(0)
     scores = (random.integers(1, 4, (4000, 1, 6)) * -0.1).astype("float32")  # many near-ties
-    targets, labels = random.integers(1, 6, (1, 500)), []
-    for n in (1, 2, 4):
-        with selected(level), num_threads(n):
-            labels.append(forced_align(scores, targets).labels)
-    assert all(np.array_equal(other, labels[0]) for other in labels)
+    targets = random.integers(1, 6, (1, 500))
+    with selected(level):
+        first_of_threads(lambda: [forced_align(scores, targets).labels], (1, 2, 4))
 
 
 @each_level

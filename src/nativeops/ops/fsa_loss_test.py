@@ -7,7 +7,7 @@ import pytest
 from nativeops import ctc_fsa, fast_baum_welch, fsa_loss
 from nativeops.ops._paths import example
 from nativeops.ops.fsa_loss import fsa_loss_grad
-from nativeops.testing.aspects import levels, num_threads, selected
+from nativeops.testing.aspects import first_of_threads, levels, selected
 from nativeops.testing.paths import enumerated
 
 torch = pytest.importorskip("torch")
@@ -205,14 +205,13 @@ def test_empty_axes(size) -> None:
 def test_any_number_of_threads_gives_the_same_bits(level: str) -> None:
     logits, *_, fsa = ctc(60, 7, 12, 15, kind=torch.float32)
     arrays = logits.detach().numpy(), *(a.numpy() for a in fsa)
-    results = []
+
+    def results():
+        grads = fsa_loss_grad(*arrays, np.ones(7, "float32"))
+        return [fsa_loss(*arrays), grads.d_logits, grads.d_weights]
+
     with selected(level):
-        for n in (1, 2, 3):
-            with num_threads(n):
-                grads = fsa_loss_grad(*arrays, np.ones(7, "float32"))
-                results.append([fsa_loss(*arrays), grads.d_logits, grads.d_weights])
-    for other in results[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+        first_of_threads(results)
 
 
 @each_level
@@ -230,26 +229,20 @@ def test_threads_that_share_long_sequences_give_the_same_bits(level, t, s, scatt
     given = lengths, some, np.array([0.5, 1.5, 0.0], "float32")
     d_out = np.array([0.7, -1.0], "float32")
     one = edges[3] == 0
-    results = []
+    alone = logits[:, :1], edges[:, one], weights[one], ends[:, :1]
+    its = {"end_states": some[:, :2], "end_weights": given[2][:2]}
+
+    def results():
+        return [
+            fsa_loss(logits, edges, weights, ends, *given),
+            fsa_loss(*alone, **its),
+            *fsa_loss_grad(logits, edges, weights, ends, d_out, *given),
+            *fsa_loss_grad(*alone, d_out[:1], **its),
+        ]
+
     with selected(level):
-        for n in (1, 2, 3, 4):
-            with num_threads(n):
-                alone = logits[:, :1], edges[:, one], weights[one], ends[:, :1]
-                results.append(
-                    [
-                        fsa_loss(logits, edges, weights, ends, *given),
-                        fsa_loss(*alone, end_states=some[:, :2], end_weights=given[2][:2]),
-                        *fsa_loss_grad(logits, edges, weights, ends, d_out, *given),
-                        *fsa_loss_grad(
-                            *alone, d_out[:1], end_states=some[:, :2], end_weights=given[2][:2]
-                        ),
-                    ]
-                )
-    for other in results[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
-    loss, alone_loss, d_logits, d_weights, d_ends, alone_logits, alone_weights, alone_ends = (
-        results[0]
-    )
+        first = first_of_threads(results, (1, 2, 3, 4))
+    loss, alone_loss, d_logits, d_weights, d_ends, alone_logits, alone_weights, alone_ends = first
     assert np.array_equal(d_ends[:2], alone_ends)
     assert np.isfinite(loss).all()
     assert loss[0] == alone_loss[0]

@@ -6,21 +6,8 @@ import pytest
 
 from nativeops import gru_layer
 from nativeops.testing.aspects import levels, selected
-from nativeops.testing.marks import tuned, without_sanitizer
-from nativeops.testing.recurrent import (
-    GRU,
-    RESET_FIRST,
-    Kind,
-    draw,
-    draw_arriving,
-    forward_backward,
-)
-from nativeops.testing.recurrent_memory import peak
 
 OPEN, SHUT = 1e4, -1e4  # sums at which a gate is 1 or 0, exactly
-SIZES = (1500, 16, 64, 128)
-NUMBERS = 4 * 1500 * 16 * 128  # bytes of one number a unit and step
-SLACK = 4 << 20  # packed weights, and the pages around arrays
 
 
 def gated(r: float, z: float, n_x: float, n_h: float, steps: int, h_0: np.ndarray):
@@ -71,53 +58,3 @@ def test_reset_gate_may_be_applied_before_the_product(level: str) -> None:
         )
     np.testing.assert_allclose(before, np.full((1, 2, 19), np.tanh(1.1 + 0.15)), rtol=1e-14)
     np.testing.assert_allclose(behind, np.full((1, 2, 19), np.tanh(0.7 + 0.35)), rtol=1e-14)
-
-
-@pytest.mark.parametrize("level", levels())
-@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
-@pytest.mark.parametrize("kind", [GRU, RESET_FIRST], ids=str)
-def test_low_memory_changes_nothing_but_rounding(kind: Kind, level: str, reverse: bool) -> None:
-    given = draw(kind, (30, 7, 20, 33), reverse=reverse)
-    arriving = draw_arriving(kind, given)
-    with selected(level):
-        plain = forward_backward(kind, given, arriving)
-        low = forward_backward(kind, {**given, "low_memory": True}, arriving)
-    assert low.pop("gates").size == 0
-    for name, array in low.items():
-        np.testing.assert_allclose(array, plain[name], rtol=1e-10, atol=1e-12, err_msg=name)
-
-
-@without_sanitizer
-def test_inference_keeps_no_gates() -> None:
-    assert peak(GRU, SIZES, "inference") <= NUMBERS + SLACK
-
-
-@without_sanitizer
-@pytest.mark.parametrize(
-    ("kind", "low_memory", "kept"),
-    [(GRU, False, 4), (GRU, True, 0), (RESET_FIRST, False, 3), (RESET_FIRST, True, 0)],
-    ids=str,
-)
-def test_training_keeps_no_more_than_stated(kind: Kind, low_memory: bool, kept: int) -> None:
-    used = peak(kind, SIZES, "training", low_memory=low_memory)
-    assert used <= (1 + kept) * NUMBERS + SLACK
-
-
-@without_sanitizer
-@tuned
-@pytest.mark.parametrize("low_memory", [False, True])
-@pytest.mark.parametrize("kind", [GRU, RESET_FIRST], ids=str)
-def test_gradient_works_in_the_memory_of_the_gates(kind: Kind, low_memory: bool) -> None:
-    d_x = NUMBERS // 2
-    used = peak(kind, SIZES, "gradient", low_memory=low_memory)
-    assert used <= 4 * NUMBERS + d_x + 2 * SLACK
-
-
-@without_sanitizer
-@tuned
-@pytest.mark.parametrize("layout", ["batch first", "inputs first"])
-def test_inputs_are_never_copied_as_a_whole(layout: str) -> None:
-    steps, batch, inputs, units = sizes = (1500, 16, 512, 16)
-    x, output = 4 * steps * batch * inputs, 4 * steps * batch * units
-    assert peak(GRU, sizes, "inference", layout) <= output + SLACK
-    assert peak(GRU, sizes, "gradient", layout) <= x + 4 * output + 2 * SLACK  # d_x is as large

@@ -5,8 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import OURS, Bench
-from nativeops.bench.forms import exact_in_torch, numpy_rival, torch_gradient, torch_rival
+from nativeops.bench.case import Bench
+from nativeops.bench.forms import (
+    exact_in_torch,
+    ours_in,
+    torch_gradient,
+    torch_rival,
+    with_arriving,
+)
 from nativeops.bench.limits import product_limit
 from nativeops.ops.lstm_projected import lstm_projected_layer
 
@@ -21,11 +27,6 @@ def _draw(random: np.random.Generator, t: int, b: int, i: int, h: int, p: int) -
     shapes = ((4 * h, i), (4 * h, p), (p, h), (4 * h,), (4 * h,))
     drawn = [random.uniform(-1, 1, shape) / np.sqrt(h) for shape in shapes]
     return tuple(a.astype(np.float32) for a in (random.standard_normal((t, b, i)), *drawn))
-
-
-def _draw_arriving(random: np.random.Generator, **sizes: int) -> tuple[Any, ...]:
-    made = random.standard_normal([sizes[name] for name in "tbp"])
-    return (*_draw(random, **sizes), made.astype(np.float32))
 
 
 def _flops(passes: int) -> Any:
@@ -74,8 +75,7 @@ BENCHES = [
         work=_flops(1),
         limit=product_limit("float32"),
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
-            torch_rival(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "numpy", "torch"),
             torch_rival(fused),
             torch_rival(hoisted),
         ],
@@ -84,13 +84,13 @@ BENCHES = [
         "training",
         "the outputs of one layer, and the gradients of inputs, weights and biases",
         sizes=SIZES[1:],
-        inputs=_draw_arriving,
+        inputs=with_arriving(_draw, "tbp"),
         expected=exact_in_torch(torch_gradient(fused)),
         work=_flops(3),
         limit=product_limit("float32"),
         tolerance=1e-4,
         rivals=[
-            torch_gradient(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "torch", gradient=True),
             torch_gradient(fused),
             torch_gradient(hoisted),
         ],

@@ -6,7 +6,6 @@ import pytest
 
 from nativeops import lstm_layer, lstm_projected_layer
 from nativeops.errors import ShapeError
-from nativeops.ops.lstm_test import tuned, without_sanitizer
 from nativeops.ops.recurrent_test import check_close
 from nativeops.testing.aspects import levels, selected
 from nativeops.testing.recurrent import (
@@ -17,11 +16,6 @@ from nativeops.testing.recurrent import (
     draw_arriving,
     forward_backward,
 )
-from nativeops.testing.recurrent_memory import peak
-
-SIZES = (1500, 16, 64, 128)
-NUMBERS = 4 * 1500 * 16 * 128  # bytes of one number a unit and step; an output has half as many
-SLACK = 4 << 20  # packed weights, and the pages around arrays
 
 
 @pytest.mark.parametrize("level", levels())
@@ -69,23 +63,3 @@ def test_weights_that_do_not_fit_are_named() -> None:
         lstm_projected_layer(x, w_ih, w_hh, np.zeros((2, 2)))
     with pytest.raises(ShapeError, match=r"axis `4\*h` must be 12 but is 8 in `w_ih`"):
         lstm_projected_layer(x, w_ih, w_hh, np.zeros((1, 3)))
-
-
-@without_sanitizer
-def test_inference_keeps_no_gates() -> None:
-    assert peak(PROJECTED, SIZES, "inference") <= NUMBERS / 2 + SLACK
-
-
-@without_sanitizer
-@pytest.mark.parametrize(("low_memory", "kept"), [(False, 5), (True, 1)])
-def test_training_keeps_no_more_than_stated(low_memory: bool, kept: int) -> None:
-    used = peak(PROJECTED, SIZES, "training", low_memory=low_memory)
-    assert used <= (0.5 + kept) * NUMBERS + SLACK
-
-
-@without_sanitizer
-@tuned
-@pytest.mark.parametrize("low_memory", [False, True])
-def test_gradient_works_in_the_stated_memory(low_memory: bool) -> None:
-    used = peak(PROJECTED, SIZES, "gradient", low_memory=low_memory)
-    assert used <= 6 * NUMBERS + 2 * SLACK  # 5·h + p of workspace, and d_x

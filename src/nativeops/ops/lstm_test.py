@@ -6,23 +6,9 @@ import pytest
 
 from nativeops import lstm_layer
 from nativeops.testing.aspects import levels, selected
-from nativeops.testing.marks import tuned, without_sanitizer
-from nativeops.testing.recurrent import (
-    LSTM,
-    PEEPHOLES,
-    PROJECTED,
-    Kind,
-    draw,
-    draw_arriving,
-    forward_backward,
-)
-from nativeops.testing.recurrent_memory import peak
 
 OPEN, SHUT = 1e4, -1e4  # sums at which a gate is 1, exactly, or nearly 0
 NOTHING = 1e-37
-SIZES = (1500, 16, 64, 128)
-NUMBERS = 4 * 1500 * 16 * 128  # bytes of one number a unit and step
-SLACK = 4 << 20  # packed weights, and the pages around arrays
 
 
 def gated(i: float, f: float, g: float, o: float, steps: int, c_0: np.ndarray):
@@ -84,48 +70,3 @@ def test_input_and_forget_gate_see_the_cell_before_output_gate_the_one_after(lev
     assert (cell, output) == (0, 0)
     cell, output = with_peepholes(0, 0, 2, 0, level)  # before it is 0, after it is 0.5
     np.testing.assert_allclose(output, np.tanh(0.5) / (1 + np.exp(-1.0)), rtol=1e-13)
-
-
-@pytest.mark.parametrize("level", levels())
-@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
-@pytest.mark.parametrize("kind", [LSTM, PEEPHOLES, PROJECTED], ids=str)
-def test_low_memory_changes_nothing_but_rounding(kind: Kind, level: str, reverse: bool) -> None:
-    given = draw(kind, (30, 7, 20, 33), reverse=reverse)
-    arriving = draw_arriving(kind, given)
-    with selected(level):
-        plain = forward_backward(kind, given, arriving)
-        low = forward_backward(kind, {**given, "low_memory": True}, arriving)
-    assert low.pop("gates").size == 0
-    for name, array in low.items():
-        np.testing.assert_allclose(array, plain[name], rtol=1e-10, atol=1e-12, err_msg=name)
-
-
-@without_sanitizer
-def test_inference_keeps_no_gates() -> None:
-    assert peak(LSTM, SIZES, "inference") <= NUMBERS + SLACK
-
-
-@without_sanitizer
-@pytest.mark.parametrize(("low_memory", "kept"), [(False, 5), (True, 1)])
-def test_training_keeps_no_more_than_stated(low_memory: bool, kept: int) -> None:
-    used = peak(LSTM, SIZES, "training", low_memory=low_memory)
-    assert used <= (1 + kept) * NUMBERS + SLACK
-
-
-@without_sanitizer
-@tuned
-@pytest.mark.parametrize("low_memory", [False, True])
-def test_gradient_works_in_the_memory_of_the_gates(low_memory: bool) -> None:
-    d_x = NUMBERS // 2
-    used = peak(LSTM, SIZES, "gradient", low_memory=low_memory)
-    assert used <= 4 * NUMBERS + d_x + 2 * SLACK
-
-
-@without_sanitizer
-@tuned
-@pytest.mark.parametrize("layout", ["batch first", "inputs first"])
-def test_inputs_are_never_copied_as_a_whole(layout: str) -> None:
-    steps, batch, inputs, units = sizes = (1500, 16, 512, 16)
-    x, output = 4 * steps * batch * inputs, 4 * steps * batch * units
-    assert peak(LSTM, sizes, "inference", layout) <= output + SLACK
-    assert peak(LSTM, sizes, "gradient", layout) <= x + 4 * output + 2 * SLACK  # d_x is as large

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import OURS, Bench, NdArray
+from nativeops.bench.case import Bench, NdArray
 from nativeops.bench.forms import (
     exact_in_torch,
     jax_gradient,
     jax_rival,
-    numpy_rival,
+    ours_in,
     torch_gradient,
     torch_rival,
+    with_arriving,
 )
 from nativeops.bench.limits import product_limit
 from nativeops.ops.native_lstm import native_lstm2
@@ -44,11 +45,6 @@ def _mask_of(framework: str, t: int, b: int) -> Any:
 def _draw(random: np.random.Generator, t: int, b: int, h: int) -> tuple[Any, ...]:
     drawn = random.standard_normal((t, b, 4 * h)), random.uniform(-1, 1, (h, 4 * h)) / np.sqrt(h)
     return tuple(array.astype(np.float32) for array in drawn)
-
-
-def _draw_arriving(random: np.random.Generator, **sizes: int) -> tuple[Any, ...]:
-    made = random.standard_normal([sizes[name] for name in "tbh"])
-    return (*_draw(random, **sizes), made.astype(np.float32))
 
 
 def _flops(passes: int) -> Any:
@@ -113,10 +109,9 @@ BENCHES = [
         work=_flops(1),
         limit=product_limit("float32"),
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
-            torch_rival(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "numpy", "torch"),
             torch_rival(loop),
-            jax_rival(ours_jax, OURS, name="ours, JAX"),
+            *ours_in(ours_jax, "jax"),
             jax_rival(jax_scan),
         ],
     ),
@@ -124,15 +119,15 @@ BENCHES = [
         "training",
         "the outputs, and the gradients of the products and the weights",
         sizes=SIZES,
-        inputs=_draw_arriving,
+        inputs=with_arriving(_draw, "tbh"),
         expected=exact_in_torch(torch_gradient(loop)),
         work=_flops(3),
         limit=product_limit("float32"),
         tolerance=1e-4,
         rivals=[
-            torch_gradient(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "torch", gradient=True),
             torch_gradient(loop),
-            jax_gradient(ours_jax, OURS, name="ours, JAX"),
+            *ours_in(ours_jax, "jax", gradient=True),
             jax_gradient(jax_scan),
         ],
     ),

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 import nativeops
-from nativeops.bench.case import OURS, Bench, Known, NdArray
-from nativeops.bench.forms import numpy_rival, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray
+from nativeops.bench.forms import ours_in, torch_rival
 
 SIZES = [{"batch": 32, "length": 100, "kinds": 80}]
 
@@ -79,8 +79,7 @@ BENCHES = [
         dtype="int32",
         tolerance=0,
         rivals=[
-            numpy_rival(nativeops.optimal_completion_edit_distance, OURS, name="ours, NumPy"),
-            torch_rival(nativeops.optimal_completion_edit_distance, OURS, name="ours, torch"),
+            *ours_in(nativeops.optimal_completion_edit_distance, "numpy", "torch"),
             torch_rival(torch_rows),
             torch_rival(returnn, "returnn", name="RETURNN"),
         ],
@@ -95,12 +94,7 @@ BENCHES = [
         dtype="int32",
         tolerance=0,
         rivals=[
-            numpy_rival(
-                nativeops.optimal_completion_edit_distance_per_successor, OURS, name="ours, NumPy"
-            ),
-            torch_rival(
-                nativeops.optimal_completion_edit_distance_per_successor, OURS, name="ours, torch"
-            ),
+            *ours_in(nativeops.optimal_completion_edit_distance_per_successor, "numpy", "torch"),
             torch_rival(returnn_each, "returnn", name="RETURNN"),
         ],
     ),

@@ -12,8 +12,8 @@ from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival, spread_rows
 from nativeops.bench.forms import (
     jax_gradient,
     jax_rival,
-    numpy_gradient,
     numpy_rival,
+    ours_in,
     repeated,
     torch_gradient,
     torch_rival,
@@ -141,8 +141,7 @@ def kept(n: int, m: int, d: int) -> float:
 
 
 RIVALS = [
-    numpy_rival(nativeops.pairwise_l1, OURS, name="ours, NumPy"),
-    torch_rival(nativeops.pairwise_l1, OURS, name="ours, torch"),
+    *ours_in(nativeops.pairwise_l1, "numpy", "torch"),
     numpy_rival(scipy, "scipy"),
     numpy_rival(sklearn, "scikit-learn"),
     torch_rival(torch_cdist),
@@ -184,8 +183,7 @@ TRAINING = Bench(
     limit=vector_limit(SMALLER, GRADIENT),
     memory_sizes=HEADLINE,
     rivals=[
-        numpy_gradient(nativeops.pairwise_l1, name="ours, NumPy"),
-        torch_gradient(nativeops.pairwise_l1, OURS, name="ours, torch"),
+        *ours_in(nativeops.pairwise_l1, "numpy", "torch", gradient=True),
         torch_gradient(torch_cdist),
         torch_gradient(torch_broadcast, memory=kept),
         torch_gradient(torch_loop, memory=loop),
@@ -202,7 +200,7 @@ ROW_SUMS = Bench(
     work=lambda n, m, d: SMALLER * n * m * d,
     limit=vector_limit(SMALLER),
     rivals=[
-        torch_rival(ours_row_sums, OURS, name="ours, torch"),
+        *ours_in(ours_row_sums, "torch"),
         torch_rival(keops_row_sums, "pykeops"),
     ],
 )
@@ -216,7 +214,7 @@ PORTABLE = Bench(
     environment={"NATIVEOPS_ISA": "portable"},
     work=lambda n, m, d: SMALLER * n * m * d,
     rivals=[
-        numpy_rival(nativeops.pairwise_l1, OURS, name="ours, NumPy"),
+        *ours_in(nativeops.pairwise_l1, "numpy"),
         numpy_rival(scipy, "scipy"),
     ],
 )

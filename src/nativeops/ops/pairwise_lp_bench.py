@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import nativeops
-from nativeops.bench.case import OURS, Bench, Known, NdArray, spread_rows
-from nativeops.bench.forms import numpy_rival, torch_gradient, torch_rival
+from nativeops.bench.case import Bench, Known, NdArray, spread_rows
+from nativeops.bench.forms import numpy_rival, ours_in, torch_gradient, torch_rival
 from nativeops.bench.limits import DISTANCE, product_limit, vector_limit
 from nativeops.ops.pairwise_l1_bench import with_d_out
 
@@ -77,8 +77,7 @@ def forward(p: float, sizes: list[dict[str, int]] = SIZES, of: str = "") -> Benc
     operations, limit = LIMITS.get(p, (1, None))
     ours: Callable[..., Any] = partial(nativeops.pairwise_lp, p=p)
     rivals = [
-        numpy_rival(ours, OURS, name="ours, NumPy"),
-        torch_rival(ours, OURS, name="ours, torch"),
+        *ours_in(ours, "numpy", "torch"),
         numpy_rival(partial(scipy, p=p), "scipy", name="scipy"),
         torch_rival(partial(torch_cdist, p=p), name="torch_cdist"),
     ]
@@ -107,7 +106,7 @@ def gradient(p: float) -> Bench:
         expected=partial(gradients, p=p),
         work=lambda n, m, d: n * m * d,
         rivals=[
-            torch_gradient(partial(nativeops.pairwise_lp, p=p), OURS, name="ours, torch"),
+            *ours_in(partial(nativeops.pairwise_lp, p=p), "torch", gradient=True),
             torch_gradient(partial(torch_cdist, p=p), name="torch_cdist"),
         ],
     )

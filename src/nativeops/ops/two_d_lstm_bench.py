@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import OURS, Bench
+from nativeops.bench.case import Bench
 from nativeops.bench.forms import (
     exact_in_torch,
     jax_gradient,
     jax_rival,
-    numpy_rival,
+    ours_in,
     torch_gradient,
     torch_rival,
+    with_arriving,
 )
 from nativeops.bench.limits import product_limit
 from nativeops.ops.two_d_lstm import two_d_lstm
@@ -30,11 +31,6 @@ def _draw(random: np.random.Generator, t: int, s: int, b: int, i: int, h: int) -
     drawn = [random.uniform(-1, 1, shape) for shape in ((i, 5 * h), (h, 5 * h), (h, 5 * h), 5 * h)]
     drawn = [random.standard_normal((t, s, b, i)), *(a / np.sqrt(h) for a in drawn)]
     return tuple(a.astype(np.float32) for a in drawn)
-
-
-def _draw_arriving(random: np.random.Generator, **sizes: int) -> tuple[Any, ...]:
-    made = random.standard_normal([sizes[name] for name in "tsbh"])
-    return (*_draw(random, **sizes), made.astype(np.float32))
 
 
 def _flops(passes: int) -> Any:
@@ -114,10 +110,9 @@ BENCHES = [
         limit=product_limit("float32"),
         memory_sizes=SIZES[-2:-1],
         rivals=[
-            numpy_rival(ours, OURS, name="ours, NumPy"),
-            torch_rival(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "numpy", "torch"),
             torch_rival(diagonals),
-            jax_rival(ours, OURS, name="ours, JAX"),
+            *ours_in(ours, "jax"),
             jax_rival(jax_scan),
         ],
     ),
@@ -125,16 +120,16 @@ BENCHES = [
         "training",
         "the outputs of all cells, and the gradients of inputs, weights and biases",
         sizes=SIZES,
-        inputs=_draw_arriving,
+        inputs=with_arriving(_draw, "tsbh"),
         expected=exact_in_torch(torch_gradient(diagonals)),
         work=_flops(3),
         limit=product_limit("float32"),
         memory_sizes=SIZES[-2:-1],
         tolerance=1e-4,
         rivals=[
-            torch_gradient(ours, OURS, name="ours, torch"),
+            *ours_in(ours, "torch", gradient=True),
             torch_gradient(diagonals),
-            jax_gradient(ours, OURS, name="ours, JAX"),
+            *ours_in(ours, "jax", gradient=True),
             jax_gradient(jax_scan),
         ],
     ),

@@ -12,6 +12,17 @@ from nativeops.call import Op
 from nativeops.testing.arrays import Placed, numpy_dtype
 
 
+def random(*shape: int, dtype: Any = tf.float32) -> Any:
+    """Normal numbers, the same for a shape each time."""
+    numbers = np.random.default_rng(sum(shape)).standard_normal(shape)
+    return tf.cast(tf.constant(numbers), dtype)
+
+
+def composed_l1(x: Any, y: Any) -> Any:
+    """What `pairwise_l1` is, in TensorFlow's own functions."""
+    return tf.reduce_sum(tf.abs(x[..., :, None, :] - y[..., None, :, :]), -1)
+
+
 class TensorFlowArrays:
     """TensorFlow, on a device."""
 

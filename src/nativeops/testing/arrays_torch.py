@@ -12,6 +12,17 @@ from nativeops.call import Op
 from nativeops.testing.arrays import Placed, chosen_layout
 
 
+def random(*shape: int, **options: Any) -> Any:
+    """Normal numbers, the same for a shape each time; `options` are those of `Tensor.to`."""
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator).to(**options)
+
+
+def composed_l1(x: Any, y: Any) -> Any:
+    """What `pairwise_l1` is, in PyTorch's own functions."""
+    return (x[..., :, None, :] - y[..., None, :, :]).abs().sum(-1)
+
+
 class TorchArrays:
     """PyTorch, on a device."""
 

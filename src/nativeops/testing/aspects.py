@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must hold for a case beyond its values: any threads, any instruction set, a given `out`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ CANARY = 0xA5
 
 def levels() -> list[str]:
     """The instruction sets that this machine has and that were built."""
-    built = {path.name for path in library.kernel_files()}
+    built = {path.name for path in library.kernel_libraries()}
     best = library.extension().levels()[0]
     return [n for n in library.LEVELS[: best + 1] if f"libnativeops_cpu_{n}.so" in built]
 
@@ -47,6 +47,22 @@ def num_threads(n: int) -> Iterator[None]:
         yield
     finally:
         library.set_num_threads(before)
+
+
+def first_of_threads(
+    call: Callable[[], Sequence[Any]],
+    counts: Iterable[int] = THREADS,
+    same: Callable[[Any, Any], bool] = np.array_equal,
+) -> Sequence[Any]:
+    """What a call gives with the first of these numbers of threads: the same as with all others."""
+    results = []
+    for n in counts:
+        with num_threads(n):
+            results.append((n, call()))
+    (_, first), *others = results
+    for n, other in others:
+        assert all(same(a, b) for a, b in zip(first, other, strict=True)), f"with {n} threads"
+    return first
 
 
 def check_threads(case: "Case", first: Results) -> None:

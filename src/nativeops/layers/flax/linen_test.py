@@ -5,7 +5,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 flax = pytest.importorskip("flax")
@@ -13,15 +12,17 @@ nn = pytest.importorskip("flax.linen")
 
 from nativeops.errors import ArgumentError, DtypeError, ShapeError  # noqa: E402
 from nativeops.layers.flax.linen import RNN  # noqa: E402  needs Flax
-
-STEPS, BATCH, INPUTS, UNITS = 5, 4, 3, 6
-CELLS = ["LSTMCell", "OptimizedLSTMCell", "GRUCell", "SimpleCell"]
-LENGTHS = jnp.array([5, 3, 1, 2])
-every_cell = pytest.mark.parametrize("cell", CELLS)
-
-
-def normal(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+from nativeops.testing.flax_pair import (  # noqa: E402
+    BATCH,
+    INPUTS,
+    LENGTHS,
+    STEPS,
+    UNITS,
+    assert_close,
+    every_cell,
+    normal,
+    without_padding,
+)
 
 
 def pair(cell, **options):
@@ -31,20 +32,6 @@ def pair(cell, **options):
     leaves, tree = jax.tree.flatten(shapes)
     params = [0.5 * normal(*leaf.shape, seed=n) for n, leaf in enumerate(leaves)]
     return own, ours, jax.tree.unflatten(tree, params)
-
-
-def assert_close(found, expected, tolerance=2e-5):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert a.shape == b.shape
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(np.float32(a), np.float32(b), rtol=tolerance, atol=tolerance)
-
-
-def without_padding(outputs, lengths=LENGTHS):
-    """Zeros where Flax computes with the padding; of outputs with the batch first."""
-    inside = jnp.arange(outputs.shape[-2]) < lengths[..., None]
-    return jnp.where(inside[..., None], outputs, 0)
 
 
 @every_cell

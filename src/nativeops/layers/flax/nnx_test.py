@@ -10,33 +10,24 @@ nnx = pytest.importorskip("flax.nnx")
 
 from nativeops.errors import DtypeError, RangeError, ShapeError  # noqa: E402
 from nativeops.layers.flax.nnx import RNN  # noqa: E402  needs Flax
-
-STEPS, BATCH, INPUTS, UNITS = 5, 4, 3, 6
-CELLS = ["LSTMCell", "OptimizedLSTMCell", "GRUCell", "SimpleCell"]
-LENGTHS = jnp.array([5, 3, 1, 2])
-every_cell = pytest.mark.parametrize("cell", CELLS)
-
-
-def normal(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+from nativeops.testing.flax_pair import (  # noqa: E402
+    BATCH,
+    CELLS,
+    INPUTS,
+    LENGTHS,
+    STEPS,
+    UNITS,
+    assert_close,
+    every_cell,
+    normal,
+    without_padding,
+)
 
 
 def pair(cell, **options):
     """Flax's layer and ours with the same cell, whose biases are not 0."""
     made = getattr(nnx, cell)(INPUTS, UNITS, bias_init=nnx.initializers.normal(), rngs=nnx.Rngs(0))
     return nnx.RNN(made, **options), RNN(made, **options)
-
-
-def assert_close(found, expected, tolerance=2e-5):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-
-
-def without_padding(outputs):
-    """Zeros where Flax computes with the padding."""
-    return jnp.where((jnp.arange(STEPS) < LENGTHS[:, None])[..., None], outputs, 0)
 
 
 @pytest.mark.parametrize(
