@@ -48,6 +48,7 @@ class Op(Generic[F]):
         carries: str = "",
         logs: str = "",
         rounding: Mapping[tuple[str, str], float] = MappingProxyType({}),
+        devices: Sequence[str] = ("cpu", "cuda"),
     ) -> None:
         self.reference = reference
         self.signature = signature
@@ -56,6 +57,7 @@ class Op(Generic[F]):
         self.independent = tuple(independent)  # axes along which parts may be computed apart
         self.carries = carries  # the axis whose every step rounds to the result's dtype
         self.logs = logs  # the axis along which logarithms are added up
+        self.devices = tuple(devices)  # that have a kernel
         self.rounding = rounding  # of products of float32, by an attribute's name and value
         self.name = self.__name__ = signature.op
         self.__module__ = reference.__module__

@@ -151,6 +151,7 @@ def op(
     logs: str = "",
     rounding: Mapping[tuple[str, str], float] | None = None,
     reuse: Mapping[str, str] | None = None,
+    devices: Literal["cpu cuda", "cpu"] = "cpu cuda",
 ) -> "Callable[[F], Op[F]]":
     """Declare an op: the function's annotations are its signature, its body the NumPy reference.
 
@@ -169,6 +170,7 @@ def op(
             with it the rounding of all that is computed from the sum.
         rounding: The unit roundoff of products of float32 where an attribute has a value that
             allows more than 2**-24, as ``{("precision", "high"): 2**-16}``.
+        devices: Where there is a kernel: everywhere, or on the CPU alone.
     """
 
     def declare(reference: F) -> "Op[F]":
@@ -190,8 +192,13 @@ def op(
         if is_cpp_word(signature.op):
             text = f"{signature.op}: that is a word of C++, which no kernel can be called: "
             raise TypeError(f"{text}choose another name")
-        where = normal(_folder_of(reference) / kernel)
-        declared = Op(reference, signature, where, autocast, apart, carries, logs, rounding or {})
+        if devices not in ("cpu cuda", "cpu"):
+            text = f"`devices` must be 'cpu cuda' or 'cpu', but is {devices!r}"
+            raise TypeError(f"{signature.op}: {text}")
+        where, places = normal(_folder_of(reference) / kernel), devices.split()
+        declared = Op(
+            reference, signature, where, autocast, apart, carries, logs, rounding or {}, places
+        )
         register(declared)
         return declared
 

@@ -110,15 +110,14 @@ def is_tuned(op: Op[Any], device: str) -> bool:
 
 
 def _where(op: Op[Any]) -> str:
-    devices = ["cpu", "cuda"]
-    tuned = [device for device in devices if is_tuned(op, device)]
+    tuned = [device for device in op.devices if is_tuned(op, device)]
     arrays = {spec.name for spec in (*op.signature.inputs, *op.signature.outputs)}
     kept = [name for name in op.gradient_names if name in arrays]
     kept = [f"{n} (with {op.kept_with[n]})" if n in op.kept_with else n for n in kept]
     gradient = f"yes; it keeps {', '.join(kept) or 'nothing'}" if op.gradient_rule else "no"
     rows = [
         ("Frameworks", ", ".join(FRAMEWORKS)),
-        ("Devices", ", ".join(devices)),
+        ("Devices", ", ".join(op.devices)),
         ("Tuned for", ", ".join(tuned) or "none; the portable kernel runs everywhere"),
         ("Gradient", gradient),
     ]

@@ -48,8 +48,11 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     parts = [
         f"// Generated from the declarations beside {header.name}; do not edit.",
         '#include "nativeops/devices/entry.h"',
-        f'#include "{include}"',
     ]
+    if any("cuda" in op.devices for op in ops):
+        parts += [f'#include "{include}"']
+    else:
+        parts += [*_ON_CPU, f'#include "{include}"', "#endif"]
     for macro, path in tuned.items():
         name = include.replace(header.name, path.name)
         parts += [f"#if {macro}", f'#include "{name}"', "#endif"]
@@ -57,8 +60,10 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     # The portable kernel is compiled where there is no variant of it: half of the build otherwise.
     groups = defaultdict(list)
     for op in ops:
-        groups[tuple(m for m, path in tuned.items() if defines(path, op.name))].append(op)
-    for number, (macros, group) in enumerate(groups.items()):
+        macros = tuple(m for m, path in tuned.items() if defines(path, op.name))
+        groups[op.devices, macros].append(op)
+    for number, ((devices, macros), group) in enumerate(groups.items()):
+        parts += _ON_CPU * ("cuda" not in devices)
         for turn, macro in enumerate(macros):
             parts.append(f"#{'elif' if turn else 'if'} {macro}")
             parts += [
@@ -68,9 +73,11 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
         parts += ["#else"] * bool(macros)
         parts += [_entry(op.signature, header, "", "nativeops") for op in group]
         parts += [_table(group, digest, "", number), *["#endif"] * bool(macros)]
+        parts += ["#endif"] * ("cuda" not in devices)
     return "\n".join([*parts, "}  // namespace", "}  // namespace nativeops", ""])
 
 
+_ON_CPU = ["#if !defined(__CUDACC__)"]
 # When each of the variants is compiled: that for one device, and that for all which have more than
 # the portable kernel.
 TUNED = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from nativeops.errors import BuildError, RangeError, message
+from nativeops.errors import BuildError, DeviceError, NativeOpsError, RangeError, message
 from nativeops.signature import FIXED, VARIABLES, ArraySpec, AttributeSpec, Signature
 from nativeops.sizes import Size
 
@@ -80,10 +80,13 @@ def _define(op: "Op[Any]") -> None:
     op.id = op_id
 
 
-def missing_kernel(op: "Op[Any]", dtypes: dict[str, str], device: str) -> BuildError:
+def missing_kernel(op: "Op[Any]", dtypes: dict[str, str], device: str) -> NativeOpsError:
     """The error for a call that no compiled kernel serves."""
     what = ", ".join(dtypes.values()) or "its arguments"
     kind = device.partition(":")[0]
+    if kind == "cuda" and kind not in op.devices:
+        text = f"it runs on the CPU only, but the arrays are on {device}."
+        return DeviceError(message(op.name, text, hint="move them to the CPU."))
     if kind == "cuda" and not has_cuda(op):
         if not op.built_in:
             from nativeops.user_ops import missing_cuda

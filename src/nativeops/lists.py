@@ -29,6 +29,12 @@ def are_lengths(spec: ArraySpec, value: Any, framework: str) -> bool:
     return is_integer(dtype) and (own != framework or dtype not in spec.dtypes)
 
 
+def is_elsewhere(spec: ArraySpec, value: Any, first: Any) -> bool:
+    """Whether lengths are a tensor of PyTorch on another device than the first array."""
+    tensors = hasattr(value, "new_tensor") and hasattr(first, "new_tensor")
+    return spec.lengths and tensors and value.device != first.device
+
+
 def _may_be_list(spec: ArraySpec, value: Any) -> bool:
     return spec.dtypes[0] in ("int32", "int64") and isinstance(value, (list, tuple))
 
@@ -105,7 +111,7 @@ def as_arrays(
             if spec.optional and not len(value):
                 check_empty(signature.op, spec, [p for p in inputs if p[0] is not spec])
             return make(value, dtypes.get(spec.kind, spec.dtypes[0]), model)
-        if are_lengths(spec, value, name):
+        if are_lengths(spec, value, name) or is_elsewhere(spec, value, model):
             value = np.from_dlpack(value) if framework_of(type(value)) == DLPACK else value
             return integers(signature.op, spec.name, value, value if model is None else model)
         return value

@@ -39,7 +39,7 @@ def ship(
         for level in LEVELS if platform.machine() in ("x86_64", "AMD64") else LEVELS[:1]:
             built = build(op, level=level, ahead=True)
             yield _place(built, target / library_name(op, level))
-        if _wants_cuda() if cuda is None else cuda:
+        if "cuda" in op.devices and (_wants_cuda() if cuda is None else cuda):
             built = build(op, "cuda", ahead=True)
             yield _place(built, target / library_name(op, "cuda"))
 
@@ -50,7 +50,8 @@ def _wants_cuda() -> bool:
 
 
 def _one_per_kernel(path: Path) -> list[Op[Any]]:
-    found = {op.kernel: op for op in ops_of(path).values()}
+    own = sorted(ops_of(path).values(), key=lambda op: "cuda" in op.devices)
+    found = {op.kernel: op for op in own}  # one with a kernel for CUDA where there is any
     for op in found.values():
         if op.built_in:
             text = "is an op of nativeops, which is built with the package."

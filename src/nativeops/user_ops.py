@@ -31,7 +31,7 @@ def load(op: Op[Any]) -> None:
             hint = f"ship it anew: `nativeops build {declared_in(op)}`."
             raise BuildError(message(op.name, text, hint=hint))
         _load_built(op, "cpu")
-    if "cuda" not in served and _wants_cuda():
+    if "cuda" in op.devices and "cuda" not in served and _wants_cuda():
         try:
             _load_built(op, "cuda")
         except BuildError as error:  # told when the op meets an array on a GPU

@@ -309,8 +309,11 @@ void compute(const core::Op& op, Call& call) {
   }
   if (taken && !core::are_apart(op, inputs, outputs, taken)) fail_fit(op);
   core::Place place = {inputs[0].device_type, inputs[0].device_id, nullptr, services()};
-  if (place.device_type == kNativeopsCuda)
+  if (place.device_type == kNativeopsCuda) {
+    if (!shims.get_current_cuda_stream)  // AMD's GPUs call themselves cuda, too
+      throw std::runtime_error(op.name + ": there is no kernel for these dtypes on this device");
     check(shims.get_current_cuda_stream(place.device_id, &place.stream));
+  }
   const core::Status status = core::run(op, solution, inputs, outputs, call.attributes, place);
   if (status != core::Status::ok) throw std::runtime_error(core::failure_text(op));
 }

@@ -11,6 +11,9 @@ from nativeops.compilers import cuda_compiler
 
 def steps(op: Op[Any]) -> Steps:
     """One compilation of all ops of the op's kernel header, for all dtypes."""
+    if "cuda" not in op.devices:
+        yield Unchecked("its kernels are declared for the CPU only")
+        return
     if cuda_compiler() is None:
         yield Unchecked("nvcc was not found: put it on the PATH or set CUDA_HOME")
         return

@@ -41,9 +41,9 @@ def jobs(
 
 
 def one_per_header(ops: dict[str, Op[Any]]) -> dict[str, Op[Any]]:
-    """The first op of each kernel header."""
+    """The first op of each kernel header that has a kernel for CUDA, if there is one."""
     first: dict[Path, Op[Any]] = {}
-    for op in ops.values():
+    for op in sorted(ops.values(), key=lambda op: "cuda" not in op.devices):
         first.setdefault(op.kernel, op)
     return {op.name: op for op in first.values()}
 

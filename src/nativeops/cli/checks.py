@@ -115,14 +115,17 @@ def frameworks() -> Iterator[Check]:
 
 def works() -> Iterator[Check]:
     """What each framework gives on each device: tried, each in a process, all at once."""
-    names = [op.name for op in public_ops() if op.built_in]
+    ops = [op for op in public_ops() if op.built_in]
     places = [
         (name, device)
         for name, about in FRAMEWORKS.items()
         for device in about.devices
         if package_version(name) and (device == "cpu" or cuda_is_usable())
     ]
-    started = [(place, start_probe(*place, names)) for place in places]
+    started = [
+        ((name, device), start_probe(name, device, [o.name for o in ops if device in o.devices]))
+        for name, device in places
+    ]
     for (name, device), process in started:
         yield probe_check(f"{name} on {device}", process, FRAMEWORKS[name].compiler)
 

@@ -69,6 +69,8 @@ def framework_rows() -> Iterator[tuple[str, ...]]:
 
 def device(op: Op[Any], name: str, built: list[str]) -> str:
     """How an op runs on a device: by a kernel tuned for it, or by the one for all."""
+    if name not in op.devices:
+        return "-"
     if not op.built_in and not any(device == name for device, _ in shipped(op)):
         return "not shipped"  # it may be compiled when it is used
     if op.built_in and not any(file.startswith(f"libnativeops_{name}") for file in built):

@@ -53,7 +53,7 @@ def runs_in(op: Op[Any]) -> Iterator[str]:
         if about.compiler:
             gives += ["gradient"] * bool(op.gradient_rule) + [about.compiler]
         on_cuda = cuda_is_built() if op.built_in else "cuda" in dict(shipped(op))
-        where = [d for d in about.devices if d == "cpu" or on_cuda]
+        where = [d for d in about.devices if d == "cpu" or (on_cuda and d in op.devices)]
         line = f"{name}: {', '.join(gives)}; on {', '.join(where)}"
         missing = "" if package_version(name) else f" (run `pip install {about.package}`)"
         yield line + missing

@@ -161,10 +161,11 @@ def _reduced(loss: Any, labels: Any, targets: Any, averaged: bool) -> Any:
     if not averaged:
         return total(loss)
     module = namespace(loss)
-    if labels is None:
-        late = hasattr(module, "RaggedTensor")  # TensorFlow may know the size only when it runs
-        labels = module.shape(targets)[1:] if late else like(loss, [targets.shape[1]], "int32")
-    counts = module.maximum(labels, like(loss, [1], "int32"))
+    late = hasattr(module, "RaggedTensor")  # TensorFlow may know the size only when it runs
+    if labels is None and not late:
+        return mean(loss / max(targets.shape[1], 1))
+    labels = module.shape(targets)[1:] if labels is None else labels
+    counts = module.maximum(labels, 1) if late else labels.clip(1)
     return mean(loss / cast(counts, loss.dtype))
 
 

@@ -7,15 +7,18 @@ from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 
-from nativeops.arrays import join, stacked, swap_first
+from nativeops.arrays import integers, join, stacked, swap_first
 from nativeops.declare import Array
 from nativeops.layers._checks import check, check_dropout, checked, own_weights
+from nativeops.lists import is_list_of_integers
 from nativeops.ops._steps import Precision
 from nativeops.ops.dropout import dropout as drop
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.lstm_projected import lstm_projected_layer
 from nativeops.ops.rnn import rnn_layer
+
+_LENGTHS = next(spec for spec in lstm_layer.signature.inputs if spec.lengths)
 
 
 class Lstm(NamedTuple, Generic[Array]):
@@ -269,6 +272,8 @@ def run(
     """All layers of arguments that fit: the outputs, and the final states in their order."""
     directions = 2 if bidirectional else 1
     finals: list[list[Any]] = [[] for _ in states]
+    if is_list_of_integers(_LENGTHS, lengths) and lengths:  # once: a GPU's host waits for each
+        lengths = integers("lstm", "lengths", lengths, x)
     for first in range(0, len(weights), directions):
         if first and dropout:
             x = drop(x, seed, p=dropout, stream=first // directions)

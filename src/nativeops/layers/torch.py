@@ -113,7 +113,9 @@ class _Fused(Leaf, torch.nn.RNNBase):
             states = [state.index_select(1, order) for state in states]
         self._check(data, states, batch_sizes)
         padded, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes))
-        output, finals = self._compute(padded, states, lengths.to(data.device, torch.int32))
+        output, finals = self._compute(
+            padded, states, lengths.to(data.device, torch.int32, non_blocking=True)
+        )
         if back is not None:
             finals = [final.index_select(1, back) for final in finals]
         packed = pack_padded_sequence(output, lengths).data

@@ -2,17 +2,12 @@
 // CTC prefix beam search. Declared in ctc_beam_search.py. On the CPU only: its tree grows as it
 // goes, and a sequence is one thread's work.
 #pragma once
-#include <stdexcept>
-
 #include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
-#if !defined(__CUDACC__)
 #include "nativeops/devices/prefix_search.h"
-#endif
 
 namespace nativeops {
 
-#if !defined(__CUDACC__)
 namespace prefix_search {
 
 // log softmax of a frame, or the frame as it is. False where it has a NaN or a positive infinity.
@@ -91,16 +86,12 @@ inline void check(const In<int32_t, 1>& lengths, int64_t frames, int64_t labels,
 }
 
 }  // namespace prefix_search
-#endif
 
 template <class T>
 void ctc_prefixes(Device& dev, In<T, 3> logits, In<int32_t, 1> lengths, Out<int32_t, 3> tokens,
                   Out<int32_t, 2> token_lengths, Out<T, 2> scores, Out<int32_t, 3> frames,
                   int64_t beam_width, int64_t n_best, int64_t blank, bool normalized,
                   double token_threshold, double insertion_bonus) {
-#if defined(__CUDACC__)
-  throw std::runtime_error("beam search runs on the CPU: move `logits` there.");
-#else
   using namespace prefix_search;
   const int64_t steps = logits.size(0), labels = logits.size(2);
   check(lengths, steps, labels, blank, beam_width, n_best);
@@ -112,7 +103,6 @@ void ctc_prefixes(Device& dev, In<T, 3> logits, In<int32_t, 1> lengths, Out<int3
     search_sequence(own, lengths ? lengths(b) : steps, normalized, options,
                     Found<T>{tokens, at(token_lengths, b), at(scores, b), frames, b});
   });
-#endif
 }
 
 }  // namespace nativeops

@@ -98,6 +98,8 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
         const A log_all = all.log_sum, share = 1 / all.sum, d_l = A(d_loss(t, b));
         const auto p = [=](int64_t j) { return grad(j) * share; };
         const A pv = team.sum(0, d, [=](int64_t j) { return p(j) * A(d_grad_z(t, b, j)); });
+        const int64_t first = team.min(
+            0, d, [=](int64_t j) { return A(z(t, b, j)) == all.largest ? j : d; });
         const bool here = !z_mask || z_mask(t, b);
         A total = 0;
         if (here) lists.each(t, b, [&](int64_t i) { total += entries.value(weight, i, b); });
@@ -113,11 +115,7 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
               d_weight(i, b) = T(weighed(d_l, log_all - A(z(t, b, j)), pv) - A(d_grad_z(t, b, j)));
             });
           }
-          int64_t first = 0;
-          for (int64_t j = 1; j < d; ++j) {
-            if (A(z(t, b, j)) > A(z(t, b, first))) first = j;
-          }
-          if (d > 0) grad(first) += A(d_max_z(t, b));
+          if (first < d) grad(first) += A(d_max_z(t, b));
         }
         team.sync();
         team.each(0, d, [=](int64_t j) { d_z(t, b, j) = T(grad(j)); });

@@ -156,7 +156,8 @@ void contract(Device& dev, View<T, 3> out, Va a, Vc c, Vat at, Term term, Fold f
   using namespace contraction;
   // Large squares read least; small ones leave no multiprocessor idle.
   constexpr int64_t kEnough = 256;
-  constexpr bool kNarrow = sizeof(Loaded<Va>) + sizeof(Loaded<Vc>) <= 8;  // registers, too
+  constexpr bool kNarrow =  // registers, too
+      sizeof(Loaded<Va>) + sizeof(Loaded<Vc>) <= 8 && sizeof(Loaded<Vat>) <= 4;
   if constexpr (kNarrow) {
     if (squares(out, 8) >= kEnough) return run<8>(dev, out, a, c, at, term, fold);
   }

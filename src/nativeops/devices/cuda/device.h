@@ -31,11 +31,12 @@ class Workspace {
     if (count <= 0) return;
     if (static_cast<uint64_t>(count) > SIZE_MAX / sizeof(T)) throw std::bad_alloc();
     const size_t bytes = static_cast<size_t>(count) * sizeof(T);
-    if (call != nullptr && call->services->allocate != nullptr) {
+    lent_ = call != nullptr && call->services->allocate != nullptr;
+    if (lent_)
       memory_ = call->services->allocate(call, bytes);
-      lent_ = memory_.data != nullptr;
-    }
-    if (!lent_) check_cuda(cudaMallocAsync(&memory_.data, bytes, stream), "allocate a workspace");
+    else
+      check_cuda(cudaMallocAsync(&memory_.data, bytes, stream), "allocate a workspace");
+    if (memory_.data == nullptr) throw std::bad_alloc();  // also where a framework has a limit
   }
   ~Workspace() {
     if (memory_.data == nullptr) return;

@@ -44,11 +44,14 @@ class Cublas {
     int64_t step, batch_step;
   };
   template <class Tab, class T>
-  void multiply(const Device& dev, const int64_t (&size)[3], int64_t batch, Matrix a, Matrix b,
-                Matrix c, Scaled<Accum<T>> scaled) {
+  void multiply(Device& dev, const int64_t (&size)[3], int64_t batch, Matrix a, Matrix b, Matrix c,
+                Scaled<Accum<T>> scaled) {
+    const size_t bytes = workspace_bytes(dev.device_id);
+    const Workspace<char> own = dev.workspace<char>(static_cast<int64_t>(bytes));
     std::lock_guard<std::mutex> lock(mutex_);
     const Handle handle = handle_of(dev.device_id);
     check(set_stream_(handle, dev.stream), "take the stream");
+    check(set_workspace_(handle, own.data(), bytes), "take a workspace");
     check(gemm_(handle, a.transposed, b.transposed, size[0], size[1], size[2], &scaled.alpha,
                 a.data, kCublasType<Tab>, a.step, a.batch_step, b.data, kCublasType<Tab>, b.step,
                 b.batch_step, &scaled.beta, const_cast<void*>(c.data), kCublasType<T>, c.step,
@@ -72,6 +75,7 @@ class Cublas {
     }
     look_up(library, "cublasCreate_v2", create_);
     look_up(library, "cublasSetStream_v2", set_stream_);
+    look_up(library, "cublasSetWorkspace_v2", set_workspace_);
     look_up(library, "cublasSetMathMode", set_math_mode_);
     look_up(library, "cublasGemmStridedBatchedEx_64", gemm_);
   }
@@ -86,6 +90,14 @@ class Cublas {
     if (status == 0) return;
     throw std::runtime_error(std::string("gemm: cuBLAS could not ") + what + ", status " +
                              std::to_string(status) + ".");
+  }
+  // What cuBLAS takes by itself; but that one serves all streams, and with two at work NVIDIA does
+  // not promise the same bits for the same numbers.
+  static size_t workspace_bytes(int device) {
+    int major = 0;
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+               "tell what the GPU is");
+    return size_t{major >= 9 ? 32u : 4u} << 20;
   }
   Handle handle_of(int device) {
     Handle& handle = handles_[device];
@@ -102,6 +114,7 @@ class Cublas {
 
   int (*create_)(Handle*) = nullptr;
   int (*set_stream_)(Handle, cudaStream_t) = nullptr;
+  int (*set_workspace_)(Handle, void*, size_t) = nullptr;
   int (*set_math_mode_)(Handle, int) = nullptr;
   int (*gemm_)(Handle, int, int, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t,
                int64_t, const void*, int, int64_t, int64_t, const void*, void*, int, int64_t,
