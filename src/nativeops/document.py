@@ -17,7 +17,7 @@ from nativeops.signature import ArraySpec, AttributeSpec, Signature
 ERRORS = {
     "ArgumentError (TypeError)": "a missing or unknown argument, no array, or two frameworks",
     "DtypeError (TypeError)": "a dtype that is not listed here, or two arrays of different dtypes",
-    "RangeError (ValueError)": "a number or a choice outside its range; a length, label or state in an array",
+    "RangeError (ValueError)": "a number, a choice, or a number in an array outside its range",
     "ShapeError (ValueError)": "axes that do not fit the signature or another array",
     "DeviceError (RuntimeError)": "arrays on different devices",
     "AllocationError (MemoryError)": "too little memory for a result or a workspace",

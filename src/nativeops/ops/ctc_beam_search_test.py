@@ -179,7 +179,10 @@ def test_threads_do_not_change_a_bit() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"blank": 4}, "`blank` is 4, but must be from -1 to 3, where -1 is the last class of `logits`."),
+        (
+            {"blank": 4},
+            "`blank` is 4, but must be from -1 to 3, where -1 is the last class of `logits`.",
+        ),
         ({"n_best": 17}, "`n_best` is 17, but must be from 1 to 16, which is `beam_width`."),
         (
             {"lengths": np.array([9], np.int32)},
