@@ -98,8 +98,8 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
         const A log_all = all.log_sum, share = 1 / all.sum, d_l = A(d_loss(t, b));
         const auto p = [=](int64_t j) { return grad(j) * share; };
         const A pv = team.sum(0, d, [=](int64_t j) { return p(j) * A(d_grad_z(t, b, j)); });
-        const int64_t first = team.min(
-            0, d, [=](int64_t j) { return A(z(t, b, j)) == all.largest ? j : d; });
+        const int64_t first =
+            team.min(0, d, [=](int64_t j) { return A(z(t, b, j)) == all.largest ? j : d; });
         const bool here = !z_mask || z_mask(t, b);
         A total = 0;
         if (here) lists.each(t, b, [&](int64_t i) { total += entries.value(weight, i, b); });
