@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every built-in op x framework x device x dtype x layout x size, from the declarations alone."""
 
-import importlib
-import os
-
 import pytest
 
 import nativeops.ops  # noqa: F401  declares the built-in ops
@@ -13,6 +10,7 @@ from nativeops.registry import ops
 from nativeops.testing import Case, Mistake, cases, installed, mistakes, modes
 from nativeops.testing.guard import check_memory
 from nativeops.testing.marks import missing
+from nativeops.testing.probe import finds_gpu
 
 OPS = [op for op in ops() if op.built_in]
 TAKES_LONG = ("torch", "compiled")
@@ -50,7 +48,7 @@ def test_case_is_right(case: Case) -> None:
 def test_cases_are_right_on_cuda(op, framework: str) -> None:
     if framework not in PRESENT:
         missing(framework, f"install it with `pip install {framework}`")
-    if not has_gpu(framework):
+    if not finds_gpu(framework):
         what = "cuda" if framework == "torch" else "jax-cuda"
         missing(what, f"this machine has no NVIDIA GPU that {framework} can use")
     wrong = []
@@ -62,21 +60,10 @@ def test_cases_are_right_on_cuda(op, framework: str) -> None:
     assert not wrong, f"{len(wrong)} cases are wrong:\n" + "\n".join(wrong)
 
 
-def has_gpu(framework: str) -> bool:
-    """Whether a framework finds a GPU; JAX takes memory only as it needs it."""
-    if framework == "torch":
-        return bool(importlib.import_module("torch").cuda.is_available())
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    try:
-        return bool(importlib.import_module("jax").devices("gpu"))
-    except RuntimeError:
-        return False
-
-
 @pytest.mark.cuda
 def test_op_of_the_cpu_says_so_on_cuda() -> None:
     torch = pytest.importorskip("torch")
-    if not has_gpu("torch"):
+    if not finds_gpu("torch"):
         missing("cuda", "this machine has no NVIDIA GPU that PyTorch can use")
     (op,) = (op for op in OPS if op.name == "ctc_prefixes")
     with pytest.raises(DeviceError, match="it runs on the CPU only, but the arrays are on cuda:0"):

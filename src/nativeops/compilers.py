@@ -78,14 +78,17 @@ def cuda_flags() -> list[str]:
     """What nvcc is told."""
     flags = ["-std=c++17", "-O3", "-shared", "--extended-lambda", "--cudart=static", "-x", "cu"]
     flags += ["-Xcompiler=-fPIC,-fvisibility=hidden", "-diag-error=940"]  # a forgotten return
-    listed = os.environ.get("NATIVEOPS_CUDA_ARCHS") or _ARCHITECTURES
-    for word in listed.replace(",", ";").split(";"):
+    listed = (os.environ.get("NATIVEOPS_CUDA_ARCHS") or _ARCHITECTURES).strip()
+    if listed in ("native", "all", "all-major"):
+        return [*flags, f"-arch={listed}"]
+    for word in map(str.strip, listed.replace(",", ";").split(";")):
         if not re.fullmatch(r"\d+[a-z]?(-real|-virtual)?", word):
             text = "`NATIVEOPS_CUDA_ARCHS` must have architectures such as `80-real;90`, but has"
             raise RangeError(message("nativeops", f"{text} {word!r}."))
         number, _, only = word.partition("-")
-        codes = f"sm_{number}" if only == "real" else f"[compute_{number},sm_{number}]"
-        flags.append(f"-gencode=arch=compute_{number},code={codes}")
+        real, virtual = f"sm_{number}", f"compute_{number}"
+        codes = {"real": real, "virtual": virtual}.get(only, f"[{virtual},{real}]")
+        flags.append(f"-gencode=arch={virtual},code={codes}")
     return flags
 
 

@@ -39,6 +39,12 @@ def lock_over_forks() -> Any:
 
 
 _defining = lock_over_forks()
+_imported_in = os.getpid()
+
+
+def is_forked() -> bool:
+    """Whether this process was forked after it had imported this package."""
+    return os.getpid() != _imported_in
 
 
 def extension() -> ModuleType:
@@ -185,6 +191,7 @@ def empty_cache() -> None:
 
     What large results and workspaces lay in is lent again, which saves the system from clearing new
     pages. Up to 2 GB are kept, of which the system takes all but 64 MB by itself when it is short.
+    Weights that recurrent layers have packed for few sequences stay, at most 64 MB of them.
 
     >>> nativeops.empty_cache()
     """

@@ -30,7 +30,8 @@ const core::Op* op_of(PyObject* owner);
 bool read(const core::Op& op, PyObject* args, PyObject* kwargs, Request& request);
 
 // Forgets an error that the slow path will meet again; false for one that must be raised now, such
-// as KeyboardInterrupt.
+// as KeyboardInterrupt. Not to be called once a kernel ran: a handler of signals may have raised
+// any exception, and the kernel must not run twice.
 bool forget_error();
 
 // An attribute as the core wants it; false if it does not fit.

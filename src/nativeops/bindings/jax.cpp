@@ -7,7 +7,7 @@ namespace {
 // What this file needs of JAX and of `frameworks/jax.py`, handed over once.
 struct Jax {
   PyObject* array_type = nullptr;
-  PyObject* slow = nullptr;
+  PyObject *slow = nullptr, *explain = nullptr;
   PyObject* handles = nullptr;  // names of attributes and keys
   PyObject* name = nullptr;
   PyObject* direct = nullptr;
@@ -57,27 +57,43 @@ bool are_plain(PyObject* arrays, Py_ssize_t n) {
   return true;
 }
 
-// Null where the slow path must take over, perhaps with an error that it will explain. It finds
-// memory for large results.
-PyObject* call(PyObject* op, PyObject* arrays) {
+// Null where the slow path must take over: it finds memory for large results. Once JAX has been
+// `called`, an error is what it said, or comes from a handler of signals.
+PyObject* call(PyObject* op, PyObject* arrays, bool& called) {
   const core::Op* known = entry::op_of(op);
   PyObject* direct = known ? direct_of(op) : nullptr;
   if (!direct) return nullptr;
   PyObject* result = nullptr;
   if (direct != Py_None && are_plain(arrays, PyLong_AsSsize_t(PyTuple_GetItem(direct, 0))) &&
-      (!known->has_made_large() || are_few(arrays)))
+      (!known->has_made_large() || are_few(arrays))) {
+    called = true;
     result = PyObject_Call(PyTuple_GetItem(direct, 1), arrays, nullptr);
+  }
   Py_DECREF(direct);
+  return result;
+}
+
+// Raises the error that says in the op's own words what the present one tells.
+PyObject* explain(PyObject* op, PyObject* arrays) {
+  PyObject *type, *error, *trace;
+  PyErr_Fetch(&type, &error, &trace);
+  PyErr_NormalizeException(&type, &error, &trace);
+  if (trace) PyException_SetTraceback(error, trace);
+  PyObject* result = PyObject_CallFunctionObjArgs(jax.explain, op, arrays, error, nullptr);
+  Py_XDECREF(type);
+  Py_XDECREF(error);
+  Py_XDECREF(trace);
   return result;
 }
 
 }  // namespace
 
 PyObject* connect(PyObject*, PyObject* args) {
-  PyObject *array_type, *slow;
-  if (!PyArg_ParseTuple(args, "OO", &array_type, &slow)) return nullptr;
+  PyObject *array_type, *slow, *explain;
+  if (!PyArg_ParseTuple(args, "OOO", &array_type, &slow, &explain)) return nullptr;
   jax = {Py_NewRef(array_type),
          Py_NewRef(slow),
+         Py_NewRef(explain),
          PyUnicode_InternFromString("handles"),
          PyUnicode_InternFromString("jax"),
          PyUnicode_InternFromString("direct"),
@@ -88,8 +104,11 @@ PyObject* connect(PyObject*, PyObject* args) {
 
 PyObject* eager(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!entry::is_call(args, n, "eager_jax(op, args, kwargs)")) return nullptr;
-  PyObject* result = PyDict_Size(args[2]) ? nullptr : call(args[0], args[1]);
-  if (result || !entry::forget_error()) return result;
+  bool called = false;
+  PyObject* result = PyDict_Size(args[2]) ? nullptr : call(args[0], args[1], called);
+  if (result) return result;
+  if (called) return PyErr_ExceptionMatches(PyExc_Exception) ? explain(args[0], args[1]) : nullptr;
+  if (!entry::forget_error()) return nullptr;
   return PyObject_CallFunctionObjArgs(jax.slow, args[0], args[1], args[2], nullptr);
 }
 

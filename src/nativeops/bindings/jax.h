@@ -5,7 +5,7 @@
 
 namespace nativeops::jax {
 
-// connect_jax(array_type, slow)
+// connect_jax(array_type, slow, explain)
 PyObject* connect(PyObject* self, PyObject* args);
 
 // eager_jax(op, args, kwargs): `op.handles["jax"].direct` is (number of arrays, function), or None.

@@ -145,8 +145,8 @@ bool make(core::Solution& solution, int i, bool wanted, Made& made) {
   return true;
 }
 
-// What the caller gets, or null where the slow path must take over.
-PyObject* compute(PyObject* owner, const core::Op& op, const entry::Request& request) {
+// What the caller gets, or null where the slow path must take over, unless the kernel `ran`.
+PyObject* compute(PyObject* owner, const core::Op& op, const entry::Request& request, bool& ran) {
   Inputs inputs;
   core::Solution solution;
   if (!hold(op, request, inputs)) return nullptr;
@@ -165,7 +165,8 @@ PyObject* compute(PyObject* owner, const core::Op& op, const entry::Request& req
   const core::Status status = core::run(op, solution, inputs.tensors, made.tensors,
                                         request.attributes, {kNativeopsCpu, 0, nullptr});
   PyEval_RestoreThread(state);
-  return status == core::Status::ok ? entry::collect(owner, made.arrays, made.n) : nullptr;
+  ran = status == core::Status::ok;
+  return ran ? entry::collect(owner, made.arrays, made.n) : nullptr;
 }
 
 }  // namespace
@@ -204,9 +205,10 @@ PyObject* fast(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!entry::is_call(args, n, "fast(op, args, kwargs)")) return nullptr;
   entry::Request request;
   const core::Op* op = entry::op_of(args[0]);
+  bool ran = false;
   if (op && entry::read(*op, args[1], args[2], request))
-    if (PyObject* result = compute(args[0], *op, request)) return result;
-  if (!entry::forget_error()) return nullptr;
+    if (PyObject* result = compute(args[0], *op, request, ran)) return result;
+  if (ran || !entry::forget_error()) return nullptr;
   return PyObject_CallFunctionObjArgs(numpy.slow, args[0], args[1], args[2], nullptr);
 }
 

@@ -214,10 +214,12 @@ PyObject* empty_cache(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// connect_torch(path of libtorch_cpu.so, path of libtorch_cuda.so or "")
+// connect_torch(path of libtorch_cpu.so, path of libtorch_cuda.so or "", in a forked child)
 PyObject* connect_torch(PyObject*, PyObject* args) {
   const char *cpu, *cuda;
-  if (!PyArg_ParseTuple(args, "ss", &cpu, &cuda)) return nullptr;
+  int is_child;
+  if (!PyArg_ParseTuple(args, "ssp", &cpu, &cuda, &is_child)) return nullptr;
+  if (is_child) cpu::note_fork();
   if (const char* missing = torch::connect(cpu, cuda))
     return PyErr_Format(PyExc_RuntimeError, "this PyTorch has no `%s`", missing);
   Py_RETURN_NONE;

@@ -150,7 +150,9 @@ struct Made {
   }
 };
 
-PyObject* direct_call(const core::Op& op, PyObject* owner, PyObject* args, PyObject* kwargs) {
+// `ran`: the kernel did, so that an error is none that the slow path would explain.
+PyObject* direct_call(const core::Op& op, PyObject* owner, PyObject* args, PyObject* kwargs,
+                      bool& ran) {
   entry::Request request;
   if (!entry::read(op, args, kwargs, request)) return nullptr;
   Call call;
@@ -163,7 +165,8 @@ PyObject* direct_call(const core::Op& op, PyObject* owner, PyObject* args, PyObj
   call.want = request.want;
   call.into = into;
   call.fill = false;
-  if (!compute_unlocked(op, call) || !count_writes(op, request.outs)) return nullptr;
+  ran = compute_unlocked(op, call);
+  if (!ran || !count_writes(op, request.outs)) return nullptr;
   const Made made(call.outputs, request.outs);
   return made.complete ? entry::collect(owner, made.objects, made.n) : nullptr;
 }
@@ -190,9 +193,10 @@ bool read_values(const core::Op& op, PyObject* const* values, Py_ssize_t n, Call
   return !PyErr_Occurred();
 }
 
-PyObject* direct_values(const core::Op& op, PyObject* const* values, Py_ssize_t n) {
+PyObject* direct_values(const core::Op& op, PyObject* const* values, Py_ssize_t n, bool& ran) {
   Call call;
-  if (!read_values(op, values, n, call) || !compute_unlocked(op, call)) return nullptr;
+  ran = read_values(op, values, n, call) && compute_unlocked(op, call);
+  if (!ran) return nullptr;
   const Made made(call.outputs);
   if (!made.complete) return nullptr;
   if (made.n == 1) return Py_NewRef(made.objects[0]);
@@ -302,9 +306,10 @@ PyObject* direct(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!entry::is_call(args, n, "direct_torch(op, args, kwargs)")) return nullptr;
   if (torch.connected && unwatched()) {
     const core::Op* op = entry::op_of(args[0]);
-    if (PyObject* result = op ? direct_call(*op, args[0], args[1], args[2]) : nullptr)
+    bool ran = false;
+    if (PyObject* result = op ? direct_call(*op, args[0], args[1], args[2], ran) : nullptr)
       return result;
-    if (!entry::forget_error()) return nullptr;
+    if (ran || !entry::forget_error()) return nullptr;
   }
   Py_RETURN_NONE;
 }
@@ -317,8 +322,9 @@ PyObject* values(PyObject*, PyObject* const* args, Py_ssize_t n) {
   }
   if (torch.connected && unwatched()) {
     const core::Op& op = core::op_at(static_cast<int>(id));
-    if (PyObject* result = direct_values(op, args + 1, n - 1)) return result;
-    if (!entry::forget_error()) return nullptr;
+    bool ran = false;
+    if (PyObject* result = direct_values(op, args + 1, n - 1, ran)) return result;
+    if (ran || !entry::forget_error()) return nullptr;
   }
   Py_RETURN_NONE;
 }

@@ -24,6 +24,7 @@ from nativeops.errors import NativeOpsError, RangeError
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.registry import ops
 from nativeops.testing import arguments
+from nativeops.testing.probe import ABSENT
 
 OK, MISSING, BROKEN = "ok", "missing", "BROKEN"
 PATIENCE = 120  # seconds for a framework to be imported, to compile, and to answer
@@ -149,6 +150,8 @@ def probe_check(what: str, process: subprocess.Popen[str], compiler: str) -> Che
         last = err.strip().rpartition("\n")[2] or f"exit status {process.returncode}"
         return Check(what, BROKEN, last, f"reinstall it, or {REINSTALL}")
     tried = {key.replace("compiled", compiler): text for key, text in json.loads(out).items()}
+    if ABSENT in tried:
+        return Check(what, MISSING, tried[ABSENT], "install a build of it for CUDA")
     wrong = [f"{key}: {text}" for key, text in tried.items() if text]
     if wrong:
         return Check(what, BROKEN, "; ".join(wrong), REINSTALL)
@@ -199,8 +202,8 @@ def devices() -> Iterator[Check]:
 
 
 def cuda_cards() -> int:
-    """How many NVIDIA GPUs this machine shows."""
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+    """How many NVIDIA GPUs this machine shows; Linux in Windows does not tell their number."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*"))) or int(Path("/dev/dxg").exists())
 
 
 def cuda_is_built() -> bool:

@@ -38,7 +38,7 @@ class Jax:
                 raise BuildError(message("nativeops", _NOT_BUILT, hint=hint))
             jax.ffi.register_ffi_target(TARGET, handler, platform=platform)
         # The extension takes plain arrays without keywords, and calls `call` for all else.
-        extension().connect_jax(_Array, call)
+        extension().connect_jax(_Array, call, refuse)
         self.run = extension().eager_jax
 
     def describe(self, array: Any) -> tuple[str, tuple[Any, ...], str]:
@@ -71,6 +71,12 @@ def call(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return way.compiled(*args)
     except Exception as error:
         raise _explain(way, args, error) from None
+
+
+def refuse(op: Op[Any], arrays: Sequence[Any], error: Exception) -> None:
+    """Raise the error that tells of a call by the extension what JAX said of it."""
+    args, way = arrange(connect(op), arrays, {})
+    raise _explain(way, args, error) from None
 
 
 def _held(value: Any) -> Any:

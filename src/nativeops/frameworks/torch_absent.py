@@ -61,12 +61,3 @@ def integers(values: Sequence[Any], dtype: Any, like: torch.Tensor) -> torch.Ten
     """See `frameworks.base.Framework`; PyTorch's compiler traces a function, but no method."""
     wanted = getattr(torch, dtype) if type(dtype) is str else dtype
     return torch.tensor(values, dtype=wanted, device=like.device)
-
-
-_REASON = "it asks for the numbers of a tensor: give these as a list"
-
-
-@torch.compiler.disable(reason=_REASON)  # type: ignore[no-untyped-call, untyped-decorator]
-def outside(function: Any, *arguments: Any) -> Any:
-    """What a function gives, for which PyTorch's compiler leaves its program, or refuses to."""
-    return function(*arguments)

@@ -58,6 +58,26 @@ def test_forked_child_uses_threads_of_its_own():
     assert out.split() == ["0"]
 
 
+@pytest.mark.parametrize("order", ["torch, nativeops", "nativeops, torch"])
+def test_forked_child_of_a_parent_that_made_no_call(order: str):
+    program = f"""
+import {order}
+import os
+torch.set_num_threads(2)
+x, y = torch.randn(600, 64), torch.randn(500, 64)
+expected = torch.cdist(x, y, p=1)
+child = os.fork()
+if child == 0:
+    torch.set_num_threads(2)
+    result = nativeops.pairwise_l1(x, y)
+    os._exit(0 if abs(float(result[3, 5] - expected[3, 5])) < 1e-3 else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["0"]
+
+
 def test_forked_child_takes_as_many_threads_as_pytorch():
     # A worker of a DataLoader sets one: with many workers the CPUs would be shared many times.
     out = run(

@@ -17,17 +17,15 @@ class Leaf(torch.nn.Module):
         hint = "use `torch.jit.trace`, `torch.export` or `torch.compile`, which take it as it is."
         raise ArgumentError(message(type(self).__name__, text, hint=hint))
 
-    def _node(self, *args: Any) -> Any:
-        """What a call in a symbolic trace returns, or None outside of one."""
-        for value in args:
-            if isinstance(value, Proxy):
-                break
-        else:
-            return None
-        tracer: Any = value.tracer
-        path = tracer.path_of_module(self)
-        if self._forward_hooks or self._forward_pre_hooks:
-            # They are being traced: to call the layer as a module would run them once more.
-            layer = tracer.create_proxy("get_attr", path, (), {})
-            return tracer.create_proxy("call_method", "forward", (layer, *args), {})
-        return tracer.create_proxy("call_module", path, args, {})
+    # Before the hooks and whatever a derived class does in its forward method: all that is the
+    # leaf's, and would be computed twice if it were traced, too.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result, or in a symbolic trace what stands for it."""
+        for value in (*args, *kwargs.values()):
+            parts = value if isinstance(value, (tuple, list)) else (value,)
+            for part in parts:
+                if isinstance(part, Proxy):
+                    tracer: Any = part.tracer
+                    path = tracer.path_of_module(self)
+                    return tracer.create_proxy("call_module", path, args, kwargs)
+        return super().__call__(*args, **kwargs)

@@ -29,7 +29,9 @@ def accelerate(model: Any, *, precision: Precision = "default") -> Accelerated:
 
     Each ``torch.nn.LSTM``, ``GRU`` and ``RNN`` becomes the layer of that name in
     ``nativeops.layers.torch``. It stays the same object: parameters, hooks, name, mode, and every
-    place that shares it, also optimizers. Calling it again changes nothing.
+    place that shares it, also optimizers. Calling it again changes nothing. Code that asks for its
+    class, as ``isinstance(layer, torch.nn.LSTM)``, does not find that any more. A layer on a GPU
+    stays as it is: move the model there afterwards to have it swapped.
 
     Args:
         model: A ``torch.nn.Module``, or one of these layers itself.
@@ -78,6 +80,8 @@ def _obstacle(torch: Any, module: Any, fused: dict[Any, Any]) -> str | None:
         return ""
     if type(module) is not base:
         return f"its class {type(module).__name__} is derived from torch.nn.{base.__name__}"
+    if "forward" in vars(module):  # as tools that wrap it do; a class would be asked in vain
+        return "its method `forward` was replaced"
     dtypes = {str(weight.dtype).removeprefix("torch.") for weight in module.parameters()}
     if dtypes := dtypes - set(VARIABLES["Float"]):
         return f"it is of {min(dtypes)}, for which there is no kernel"

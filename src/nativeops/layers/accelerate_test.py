@@ -78,6 +78,13 @@ def test_what_is_left_has_a_reason() -> None:
     assert type(ours["own"]) is Own
 
 
+def test_layer_whose_forward_was_replaced_is_left() -> None:
+    ours = torch.nn.LSTM(3, 4)
+    ours.forward = ours.forward  # as tools do that wrap it
+    report = nativeops.accelerate(ours)
+    assert str(report) == "left the model itself: its method `forward` was replaced"
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is not supported:DeprecationWarning")
 def test_scripted_layers_are_left() -> None:

@@ -86,7 +86,7 @@ def ctc_loss(
     if getattr(targets, "ndim", 0) == 1:  # TensorFlow may not know it: then it must be 2
         late = is_compiling(targets) and target_lengths is not None
         if late and not are_plain(target_lengths):
-            from nativeops.frameworks.torch_absent import outside
+            from nativeops.frameworks.torch_outside import outside
 
             targets = outside(_padded, logits, targets, target_lengths)
         else:

@@ -3,7 +3,8 @@
 
 The layers run with PyTorch, JAX and TensorFlow behind Keras. Each is Keras's own layer with another
 `inner_loop`, the method that Keras itself replaces where cuDNN can run: constructor, weights,
-states, dropout's random numbers and saved files stay Keras's by construction, in any version.
+states, dropout's random numbers and files of weights stay Keras's by construction, in any version;
+whoever loads a whole model imports this module before.
 One argument is new, ``precision``: see `nativeops.lstm_layer`.
 
 `Model.export` writes Keras's own steps where a runtime has no such op: as ONNX with PyTorch, as a
@@ -46,6 +47,9 @@ class _Fused:
             checked(type(self).__name__, word, given[word])
         super().__init__(*args, **options)
         self.precision = checked(type(self).__name__, "precision", precision)
+        if getattr(self, "use_cudnn", None) == "auto":
+            # Or `keras.layers.Bidirectional` would hand the weights to cuDNN without asking.
+            self.use_cudnn = False
 
     def get_config(self) -> dict[str, Any]:
         """What the constructor was given; see `keras.layers.Layer`."""
@@ -101,6 +105,11 @@ class _Fused:
         if len(states) != len(self.state_size):
             text = f"`initial_state` must have {len(self.state_size)} states {names}, but has"
             raise ValueError(f"Layer {self.name!r}: {text} {len(states)}.")
+        batch = ops.shape(sequences)[0]
+        states = [
+            ops.broadcast_to(state, (batch, *state.shape[1:])) if state.shape[0] == 1 else state
+            for state in states
+        ]
         if self.stateful and keras.backend.backend() == "torch":
             # Keras writes the new states where the old ones are, which the gradient still needs.
             states = [ops.copy(state) for state in states]
@@ -126,7 +135,7 @@ class _Fused:
         batch, steps = ops.shape(sequences)[:2]
         if getattr(mask.shape, "rank", 2) is not None:  # else only TensorFlow's run knows
             _check_mask(self.name, tuple(mask.shape), tuple(sequences.shape[:2]))
-        valid = ops.reshape(ops.cast(mask, "bool"), (batch, steps))
+        valid = ops.broadcast_to(ops.reshape(ops.cast(mask, "bool"), (-1, steps)), (batch, steps))
         valid = ops.flip(valid, axis=1) if self.go_backwards else valid
         counts = ops.cumsum(ops.cast(valid, "int32"), axis=1)
         b = ops.expand_dims(ops.arange(batch, dtype="int32"), 1)
@@ -182,7 +191,7 @@ def _is_written_down() -> bool:
 def _check_mask(name: str, shape: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
     """Refuse a mask whose sizes, as far as they are known, are not [batch, steps] or [.., 1]."""
     sizes = shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
-    pairs = zip(sizes, wanted, strict=False)
+    pairs = [*zip(sizes, wanted, strict=False)][sizes[:1] == (1,) :]  # one for the whole batch
     if len(sizes) != 2 or any(None not in pair and pair[0] != pair[1] for pair in pairs):
         text = f"the mask must have the sizes [batch, steps], here {list(wanted)}, but has"
         raise ValueError(f"Layer {name!r}: {text} {list(shape)}.")

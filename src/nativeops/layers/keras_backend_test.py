@@ -83,6 +83,16 @@ def test_values_are_those_of_keras(which, mask):
 
 
 @plain_layers
+def test_one_state_and_one_mask_may_be_those_of_the_whole_batch(name):
+    own, ours = pair(name, return_sequences=True)
+    x = tensor(normal(BATCH, STEPS, INPUTS))
+    states = [tensor(normal(1, UNITS, seed=n)) for n in range(len(own.state_size))]
+    for mask in (None, tensor(np.arange(STEPS)[None] < 4)):
+        found = ours(x, mask=mask, initial_state=states)
+        assert_close(found, own(x, mask=mask, initial_state=states))
+
+
+@plain_layers
 def test_op_computes(name, no_steps_of_keras):
     layer = getattr(fused, name)(UNITS, return_sequences=True)
     for mask in MASKS.values():

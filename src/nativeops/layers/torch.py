@@ -3,7 +3,8 @@
 
 Arguments, parameters with their names and initial values, `state_dict` (either layer loads the
 other's), forward method, checks and their texts are PyTorch's own; only the computation is this
-package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RNNBase`.
+package's. The layers are no instances of PyTorch's classes, but of `torch.nn.RNNBase`. Switches and
+numbers of layers must be that: ``bidirectional=1`` and ``num_layers=True`` are refused.
 
 * Sequences of no step at all are allowed; their final state is the initial one.
 * GRU and LSTM take `low_memory=True`: no gates are kept for the gradient, which makes them again.
@@ -82,8 +83,6 @@ class _Fused(Leaf, torch.nn.RNNBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Outputs and final states, as the forward method of PyTorch's layer has them."""
-        if (node := self._node(input, hx)) is not None:
-            return node
         if torch.onnx.is_in_onnx_export():
             # The exporter knows PyTorch's own layers: it makes the standard node of ONNX of them.
             return self._theirs.forward(self, input, hx)
@@ -155,6 +154,8 @@ class _Fused(Leaf, torch.nn.RNNBase):
 
     def _check(self, input: Any, states: Any, batch_sizes: Any) -> None:
         """Raise what PyTorch has to say about sizes and dtypes."""
+        if input.dtype != self._flat_weights[0].dtype:  # which may have been replaced unnoticed
+            self._update_flat_weights()
         if states is None:
             self.check_input(input, batch_sizes)
         else:
@@ -163,7 +164,8 @@ class _Fused(Leaf, torch.nn.RNNBase):
 
 def _lowered(dtype: torch.dtype, array: Any) -> Any:
     """What autocast makes of an argument."""
-    return array if array is None or array.dtype is torch.float64 else array.to(dtype)
+    lowers = array is not None and array.is_floating_point() and array.dtype is not torch.float64
+    return array.to(dtype) if lowers else array
 
 
 def _refuse_projection(more: dict[str, Any]) -> None:

@@ -15,7 +15,8 @@ class CTCLoss(Leaf, torch.nn.CTCLoss):
     Arguments and results are PyTorch's, for a batch or one sequence, with targets padded or one
     behind the other. What differs: the gradient is that of the loss, where PyTorch adds the
     softmax's, so behind `log_softmax` both are the same; it is 0 where the loss is infinite, not
-    NaN; a length may be 0; and half precision is taken.
+    NaN; a length may be 0; half precision is taken; and a label that is ``blank``, or lengths with
+    two axes, are refused.
 
     Args:
         blank: The class that says nothing.
@@ -46,9 +47,6 @@ class CTCLoss(Leaf, torch.nn.CTCLoss):
         self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any
     ) -> torch.Tensor:
         """The loss; see `torch.nn.CTCLoss`."""
-        node: torch.Tensor | None = self._node(log_probs, targets, input_lengths, target_lengths)
-        if node is not None:
-            return node
         if targets.dtype not in (torch.int32, torch.int64):  # as PyTorch's
             targets = targets.long()
         alone = log_probs.dim() == 2
@@ -62,6 +60,11 @@ class CTCLoss(Leaf, torch.nn.CTCLoss):
             normalized=self.normalized, label_loop=self.label_loop,
         )  # fmt: skip
         return loss[0] if alone and self.reduction == "none" else loss
+
+    def extra_repr(self) -> str:
+        """What differs from PyTorch's loss."""
+        shown = ["normalized=False"] * (not self.normalized)
+        return ", ".join(shown + ["label_loop=False"] * (not self.label_loop))
 
 
 def _one(length: Any) -> Any:

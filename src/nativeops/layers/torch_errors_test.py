@@ -138,3 +138,9 @@ def test_integers_of_numpy_are_sizes_as_in_torch() -> None:
     numpy = pytest.importorskip("numpy")
     layer = LSTM(D, H, num_layers=numpy.int64(2), dropout=numpy.float32(0.5))
     assert (layer.num_layers, layer.dropout) == (2, 0.5)
+
+
+def test_autocast_makes_no_numbers_of_integers(kind: str) -> None:
+    ids = torch.ones(T, B, D, dtype=torch.int64)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(DtypeError, match="int64"):
+        KINDS[kind][1](D, H)(ids)

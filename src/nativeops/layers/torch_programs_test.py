@@ -14,6 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn.utils import prune  # noqa: E402
+
 from nativeops.errors import ArgumentError  # noqa: E402
 from nativeops.layers.torch import FUSED, GRU, LSTM, RNN, CTCLoss, RNNTLoss  # noqa: E402
 
@@ -118,6 +120,29 @@ def test_traced_symbolically_its_hooks_run_once(model: Model, early: bool) -> No
         model.layer.register_forward_pre_hook(lambda module, given: (given[0] * 2, *given[1:]))
     else:
         model.layer.register_forward_hook(lambda module, given, made: (made[0] * 2, made[1]))
+    assert torch.equal(torch.fx.symbolic_trace(model)(X), model(X))
+
+
+def test_traced_symbolically_a_derived_class_runs_once() -> None:
+    class Doubled(LSTM):
+        def forward(self, input: Any, hx: Any = None) -> Any:
+            output, states = super().forward(input, hx)
+            return output * 2, states
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Doubled(D, H)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)[0]
+
+    outer = Outer()
+    assert torch.equal(torch.fx.symbolic_trace(outer)(X), outer(X))
+
+
+def test_traced_symbolically_a_pruned_layer_is_one_node(model: Model) -> None:
+    prune.l1_unstructured(model.layer, "weight_hh_l0", 0.3)  # by a hook
     assert torch.equal(torch.fx.symbolic_trace(model)(X), model(X))
 
 

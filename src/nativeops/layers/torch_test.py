@@ -392,3 +392,14 @@ def test_precision_is_kept_and_reaches_the_op(kind: str) -> None:
         again(x)
     with pytest.raises(ValueError, match=f"{type(ours).__name__}: {text}"):
         KINDS[kind][1](D, H, precision="low")
+
+
+def test_parameters_may_be_given_in_another_dtype_for_a_call(kind: str) -> None:
+    theirs, ours = pair(kind, D, H, dtype=torch.float32)
+    lowered = {name: weight.bfloat16() for name, weight in theirs.named_parameters()}
+    x = torch.randn(T, B, D).bfloat16()
+    found, expected = (
+        torch.func.functional_call(layer, lowered, (x,))[0] for layer in (ours, theirs)
+    )
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)

@@ -38,15 +38,14 @@ class RNNTLoss(Leaf):
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
         """The loss of ``logits [b, t, u + 1, v]``; see `nativeops.rnnt_loss`."""
-        node: torch.Tensor | None = self._node(logits, targets, logit_lengths, target_lengths)
-        if node is not None:
-            return node
         return rnnt_loss(
             logits, targets, logit_lengths, target_lengths, self.blank, self.clamp,
             self.reduction, self.fused_log_softmax, topology=self.topology,
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """What differs from the defaults."""
-        words = [f"blank={self.blank}", f"reduction={self.reduction!r}"]
-        return ", ".join(words + [f"topology={self.topology!r}"] * (self.topology != "rnnt"))
+        """Blank and reduction, and what differs from the defaults."""
+        shown = [f"blank={self.blank}", f"reduction={self.reduction!r}"]
+        shown += [f"clamp={self.clamp}"] * (self.clamp > 0)
+        shown += ["fused_log_softmax=False"] * (not self.fused_log_softmax)
+        return ", ".join(shown + [f"topology={self.topology!r}"] * (self.topology != "rnnt"))

@@ -2,6 +2,8 @@
 """Weights that a layer keeps packed from call to call: no change of one is ever missed."""
 
 import os
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nativeops.ops.lstm import lstm_layer
 from nativeops.ops.recurrent_test import both_ways, each_kind, each_level
 from nativeops.testing.arrays import numpy_dtype
 from nativeops.testing.aspects import num_threads, selected
-from nativeops.testing.marks import without_sanitizer
+from nativeops.testing.marks import tuned, without_sanitizer
 from nativeops.testing.recurrent import LSTM, RELU, Kind, Values, as_dtype, draw
 
 SIZES = (60, 1, 70, 65)  # frames enough to pack weights for, few enough to keep them
@@ -171,3 +174,32 @@ def test_memory_of_many_small_weights_is_bounded() -> None:
         given["w_ih"][0, 0] = layer
         LSTM.op(**given)
     assert resident() - before < 8 << 20
+
+
+@tuned
+def test_weights_written_during_a_call_are_not_kept_as_those_before() -> None:
+    random, wrong = np.random.default_rng(0), 0
+    x = random.standard_normal((20, 16, 512), dtype="float32")
+
+    def matrices() -> list[Any]:
+        return [0.05 * random.standard_normal((2048, 512), dtype="float32") for _ in range(2)]
+
+    for _ in range(10):
+        old, new = matrices(), matrices()
+        live = [matrix.copy() for matrix in old]
+
+        def write(to: list[Any], values: list[Any]) -> None:
+            time.sleep(0.001)
+            for one, value in zip(to, values, strict=True):
+                one[...] = value
+
+        with num_threads(1):
+            lstm_layer(x, *live)
+            writer = threading.Thread(target=write, args=(live, new))
+            writer.start()
+            lstm_layer(x, *live)
+            writer.join()
+            write(live, old)
+            expected = lstm_layer(x, *map(np.asfortranarray, old)).output  # which is never kept
+            wrong += not np.array_equal(lstm_layer(x, *live).output, expected)
+    assert wrong == 0

@@ -69,9 +69,11 @@ class GateProducts {
     const int64_t steps = direct_ || found_ ? 0 : split_.vectors * kGates * depth_;
     parallel_if_large(dev, split_.panels, steps, [&](int64_t p) { make_ready(p); });
   }
-  // For other calls; to be called when all panels are ready.
-  void keep() const {
+  // For other calls; to be called when all panels are ready. Weights that somebody wrote meanwhile
+  // are not those of the fingerprint, which was taken before.
+  void keep(Device& dev) const {
     if (kept_ == nullptr || found_) return;
+    if (!(Fingerprint(dev, weight_, bias_) == *fingerprint_)) return;
     KeptWeights::of_process().keep(packing(), *fingerprint_, kept_, bytes());
   }
 

@@ -3,13 +3,15 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -26,15 +28,21 @@ constexpr int kFew = 15;  // workers that are kept off the CPU of their caller
 
 thread_local bool inside = false;  // this thread is running tasks of the pool
 
+// The CPUs of the process, which are its first thread's.
+bool find_cpus(cpu_set_t& set) { return sched_getaffinity(getpid(), sizeof set, &set) == 0; }
+
 class Pool {
  public:
   explicit Pool(int32_t threads) : wanted_(threads), on_(threads) {
     workers_.reserve(threads);
     for (auto& on : on_) on = kNowhere;
-    if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
+    if (!find_cpus(allowed_)) CPU_ZERO(&allowed_);
     try {
-      for (int32_t i = 1; i < threads; ++i)
+      for (int32_t i = 1; i < threads; ++i) {
         workers_.push_back({std::thread([this, i] { serve(i); }), allowed_});
+        // Not those of a caller that is bound to one of them.
+        pthread_setaffinity_np(workers_.back().thread.native_handle(), sizeof allowed_, &allowed_);
+      }
     } catch (const std::system_error&) {
       // The system gives no more threads: those there are do the work.
     }
@@ -146,7 +154,7 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::atomic<int>> on_;  // the CPU where each worker was last
-  cpu_set_t allowed_;                 // CPUs of the thread that made the pool
+  cpu_set_t allowed_;                 // CPUs of the process
   int avoided_ = kNowhere;
   Job* job_ = nullptr;
   bool stop_ = false;
@@ -155,6 +163,7 @@ class Pool {
 };
 
 std::atomic<int32_t> wanted{0};     // 0: not chosen yet
+std::atomic<bool> is_set{false};    // by a user, not as the default
 std::mutex* turn = new std::mutex;  // held by the caller whose job the pool runs
 Pool* pool = nullptr;               // made by the first job that needs it
 std::atomic<bool> is_child{false};
@@ -166,6 +175,7 @@ void after_fork() {
   pool = nullptr;
   inside = false;
   is_child = true;
+  if (!is_set) wanted = 0;  // a child may be given other CPUs
 }
 
 void watch_forks() {
@@ -173,22 +183,51 @@ void watch_forks() {
   std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork); });
 }
 
-int32_t cgroup_limit() {
-  double quota = 0, period = 0;
-  if (FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
-    if (std::fscanf(file, "%lf %lf", &quota, &period) != 2) period = 0;
-    std::fclose(file);
+// The first number of a file; 0 if there is none, or it is "max".
+double number_in(const std::string& path) {
+  double number = 0;
+  std::ifstream(path) >> number;
+  return number;
+}
+
+// CPUs that a control group may use at once, of the second version or the first; 0: any number.
+double quota_of(const std::string& group, bool second) {
+  if (!second) {
+    const double period = number_in(group + "/cpu.cfs_period_us");
+    return period > 0 ? std::max(0.0, number_in(group + "/cpu.cfs_quota_us") / period) : 0;
   }
-  return period > 0 ? std::max(1, static_cast<int32_t>(quota / period + 0.5)) : INT32_MAX;
+  double quota = 0, period = 0;
+  std::ifstream(group + "/cpu.max") >> quota >> period;
+  return period > 0 ? quota / period : 0;
+}
+
+// The least of this process's group and of those around it, told as "0::/path", or as
+// "4:cpu,cpuacct:/path" by the first version. In a container the path may be that outside of it.
+int32_t cgroup_limit() {
+  int32_t least = INT32_MAX;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const size_t begin = line.find(':') + 1, end = line.find(':', begin);
+    if (begin == 0 || end == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(begin, end - begin) + ",";
+    const bool second = controllers == ",,";
+    if (!second && controllers.find(",cpu,") == std::string::npos) continue;
+    const std::string root = second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu";
+    for (std::string own = line.substr(end + 1);; own.resize(own.rfind('/'))) {
+      const double quota = quota_of(root + own, second);
+      if (quota > 0) least = std::min(least, std::max(1, static_cast<int32_t>(quota + 0.5)));
+      if (own.find('/') == std::string::npos) break;
+    }
+  }
+  return least;
 }
 
 }  // namespace
 
 int32_t usable_cpus() {
   cpu_set_t set;
-  const int32_t own = sched_getaffinity(0, sizeof set, &set) == 0
-                          ? static_cast<int32_t>(CPU_COUNT(&set))
-                          : static_cast<int32_t>(std::thread::hardware_concurrency());
+  const int32_t own = find_cpus(set) ? static_cast<int32_t>(CPU_COUNT(&set))
+                                     : static_cast<int32_t>(std::thread::hardware_concurrency());
   return std::max(1, std::min(own, cgroup_limit()));
 }
 
@@ -203,7 +242,12 @@ bool forked() {
   return is_child;
 }
 
-void set_num_threads(int32_t n) { wanted.store(std::max(1, n)); }
+void note_fork() { is_child = true; }
+
+void set_num_threads(int32_t n) {
+  is_set = true;
+  wanted.store(std::max(1, n));
+}
 
 void parallel(int64_t n, void (*body)(void* context, int64_t i), void* context) {
   parallel_on(num_threads(), n, body, context);

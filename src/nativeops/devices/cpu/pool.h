@@ -67,7 +67,9 @@ inline void run_alone(int64_t n, void (*body)(void* context, int64_t i), void* c
 void set_num_threads(int32_t n);
 int32_t num_threads();
 int32_t usable_cpus();
-// Whether this process was forked from one that had called this function or run a job.
+// Whether this process was forked from one that had called this function or run a job, or that
+// somebody else has noted.
 bool forked();
+void note_fork();
 
 }  // namespace nativeops::cpu

@@ -84,8 +84,8 @@ class Forward {
         },
         kStages);
     if (seq_.steps == 0) return;
-    input_.keep(), recurrent_.keep();
-    if (Cell::kSecond) second_.keep();
+    input_.keep(dev_), recurrent_.keep(dev_);
+    if (Cell::kSecond) second_.keep(dev_);
   }
 
  private:

@@ -74,9 +74,7 @@ class RNN(nn.RNN):  # type: ignore[misc]
         wanted = wanted.of(self)
         if initial_carry is None:
             key = jax.random.key(0) if init_key is None else init_key
-            sizes = (
-                inputs.shape[1:] if wanted.time_major else (*inputs.shape[:-2], inputs.shape[-1])
-            )
+            sizes = _sequence.frame(inputs, wanted)
             initial_carry = self.cell.initialize_carry(key, sizes)
         weights = from_flax(_sequence.kind_of(self.cell), params)
         return _sequence.run(self, weights, inputs, initial_carry, seq_lengths, wanted)

@@ -75,9 +75,7 @@ class RNN(nnx.RNN):  # type: ignore[misc]
             )
         wanted = wanted.of(self)
         if initial_carry is None:
-            sizes = (
-                inputs.shape[1:] if wanted.time_major else (*inputs.shape[:-2], inputs.shape[-1])
-            )
+            sizes = _sequence.frame(inputs, wanted)
             initial_carry = self.cell.initialize_carry(sizes, self._stream(rngs))
         weights = _weights(self.cell, _sequence.kind_of(self.cell))
         return _sequence.run(self, weights, inputs, initial_carry, seq_lengths, wanted)
