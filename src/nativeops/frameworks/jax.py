@@ -14,6 +14,7 @@ import jax.ffi
 from nativeops.call import Op, check_frameworks, given
 from nativeops.errors import BuildError, NativeOpsError, message
 from nativeops.frameworks import jax_gradient, jax_large, jax_vmap  # noqa: F401  they have rules
+from nativeops.frameworks.failures import failure
 from nativeops.frameworks.jax_call import Call, Handle, device_of
 from nativeops.frameworks.jax_primitive import TARGET, compute
 from nativeops.library import extension
@@ -116,8 +117,6 @@ def _explain(call: Call, arrays: Sequence[Any], error: Exception) -> Exception:
         return explained.with_traceback(None)
     if isinstance(error, NativeOpsError):
         return error
-    from nativeops.frameworks.numpy import failure
-
     return failure(op, solution, error, devices[0], call.made) or error
 
 

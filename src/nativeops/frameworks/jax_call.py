@@ -11,9 +11,9 @@ import numpy as np
 from nativeops.call import Op
 from nativeops.frameworks import jax_sharding
 from nativeops.frameworks.absent import absent
+from nativeops.frameworks.failures import check_addressable
 from nativeops.frameworks.jax_absent import nothing
 from nativeops.frameworks.jax_primitive import compute, primitive
-from nativeops.frameworks.numpy import check_addressable
 from nativeops.library import define
 
 _MOST = 64  # calls with different attributes that are kept compiled, per op: a megabyte each

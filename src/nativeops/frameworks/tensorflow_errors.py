@@ -11,7 +11,7 @@ from tensorflow.python.eager import core
 from nativeops.call import Op, given
 from nativeops.errors import ArgumentError, Given, NativeOpsError, message
 from nativeops.frameworks import Framework
-from nativeops.frameworks.numpy import check_results, failure
+from nativeops.frameworks.failures import check_results, failure
 from nativeops.signature import ArraySpec
 
 # How tensors of other kinds become plain ones.

@@ -10,6 +10,7 @@ from nativeops import lists
 from nativeops.call import Op, given
 from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, ReplaceableError, message
 from nativeops.frameworks.base import Framework
+from nativeops.frameworks.failures import failure
 
 
 def explain(
@@ -39,6 +40,4 @@ def explain(
     if devices[0].partition(":")[0] not in ("cpu", "cuda", "meta"):
         text = f"there are no kernels for {devices[0]}."
         return DeviceError(message(op.name, text, described, "move the tensors to cpu or cuda."))
-    from nativeops.frameworks.numpy import failure
-
     return failure(op, solution, error, devices[0]) or error

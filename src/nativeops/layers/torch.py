@@ -154,7 +154,8 @@ class _Fused(Leaf, torch.nn.RNNBase):
 
     def _check(self, input: Any, states: Any, batch_sizes: Any) -> None:
         """Raise what PyTorch has to say about sizes and dtypes."""
-        if input.dtype != self._flat_weights[0].dtype:  # which may have been replaced unnoticed
+        first: Any = self._flat_weights[0]
+        if input.dtype != first.dtype:  # the weights may have been replaced unnoticed
             self._update_flat_weights()
         if states is None:
             self.check_input(input, batch_sizes)
