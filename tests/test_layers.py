@@ -29,7 +29,7 @@ LAYERS = [
     ["layers", "ops"],
     ["declare", "document", "glue", "build", "cache", "compilers", "complaints", "user_ops"],
     ["frameworks.numpy", "frameworks.torch", "frameworks.jax", "frameworks.tensorflow"],
-    ["frameworks.dlpack", "frameworks.absent", "frameworks.out"],
+    ["frameworks.dlpack", "frameworks.absent", "frameworks.failures", "frameworks.out"],
     ["call", "registry"],
     ["lists"],
     ["arrays"],
