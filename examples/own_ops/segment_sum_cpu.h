@@ -22,17 +22,21 @@ void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int6
                                                  : at(sums, part - in_place);
     const int64_t end = (part + 1) * x.size(0) / parts;
     std::fill_n(sum.data, sum.count(), A(0));
-    with_constant(n, [=](auto width) {
-      for (int64_t i = part * x.size(0) / parts; i < end; ++i) {
-        if (bytes >= kShort) {
-          const int64_t later = segment(min2(i + ahead, end - 1));
-          if (uint64_t(later) < uint64_t(count)) fetch_early(at(sum, later));
-          fetch_once(at(x, min2(i + far, end - 1)));
-        }
-        const int64_t s = segment(i);
-        if (uint64_t(s) < uint64_t(count)) add_row(&sum(s, 0), &x(i, 0), width);
+    const int64_t begin = part * x.size(0) / parts;
+    if (n > 0 && n * int64_t(sizeof(T)) < kShort && x.stride(0) == n && segment.stride(0) == 1) {
+      return with_constant(n, [=](auto width) {
+        add_short_rows(sum.data, count, x.data, segment.data, begin, end, width);
+      });
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      if (bytes >= kShort) {
+        const int64_t later = segment(min2(i + ahead, end - 1));
+        if (uint64_t(later) < uint64_t(count)) fetch_early(at(sum, later));
+        fetch_once(at(x, min2(i + far, end - 1)));
       }
-    });
+      const int64_t s = segment(i);
+      if (uint64_t(s) < uint64_t(count)) add_row(&sum(s, 0), &x(i, 0), n);
+    }
   });
   add_parts(dev, sums, out, in_place);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows so short that a loop over one takes longer than what it computes.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -21,6 +22,26 @@ template <class A, class T>
   if (n & 4) add(std::integral_constant<int, 4>());
   if (n & 2) add(std::integral_constant<int, 2>());
   if (n & 1) add(std::integral_constant<int, 1>());
+}
+
+// sums[of[i]] += rows[i] for first <= i < end, where there are sums: rows of n numbers, shorter
+// than a line and end to end. A line is asked for early, as no processor sees coming what lies
+// behind the end of a page; and now and then one far ahead, so that its page is known in time.
+template <class A, class T, class I>
+[[gnu::always_inline]] inline void add_short_rows(A* __restrict sums, int64_t count,
+                                                  const T* __restrict rows, const I* __restrict of,
+                                                  int64_t first, int64_t end, int64_t n) {
+  constexpr int64_t kLine = 64 / sizeof(T), kAhead = 96 * kLine, kFar = 512 * kLine;
+  const int64_t in_line = kLine / n;
+  for (int64_t line = 0; first < end; ++line) {
+    const T* row = rows + first * n;
+    __builtin_prefetch(row + kAhead, 0, 0);
+    if (line % 64 == 0) __builtin_prefetch(row + kFar);
+    for (const int64_t stop = std::min(first + in_line, end); first < stop; ++first, row += n) {
+      const auto place = static_cast<uint64_t>(of[first]);
+      if (place < static_cast<uint64_t>(count)) add_row(sums + place * n, row, n);
+    }
+  }
 }
 
 // f(n), where a constant stands for n if it is small: loops over it are then no loops.
