@@ -13,6 +13,7 @@ from nativeops.signature import is_integer
 
 Array = TypeVar("Array")
 LEAST, MOST = -(2**31), 2**31 - 1  # what an int32 holds
+_names: dict[Any, str] = {}
 
 
 def namespace(array: Any) -> Any:
@@ -97,7 +98,10 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
         values = [min(max(value, LEAST), MOST) for value in values]
     direct = plain and hasattr(like, "new_tensor")
     if framework_of(type(values)) in (None, "numpy") and not direct:
-        values = np.clip(_checked(op, name, np.asarray(values)), LEAST, MOST).astype(np.int32)
+        held = _checked(op, name, np.asarray(values))
+        values = held.astype(np.int32)
+        if not np.array_equal(values, held):
+            values = np.clip(held, LEAST, MOST).astype(np.int32)
     if hasattr(like, "new_tensor"):
         values = module.as_tensor(values, device=like.device)
         if values.dtype in (module.uint32, module.uint64):  # which `clamp` does not take
@@ -134,7 +138,12 @@ def _checked(op: str, name: str, values: Any) -> Any:
 
 def dtype_name(array: Any) -> str:
     """The dtype of an array of any framework in NumPy's words."""
-    return getattr(array.dtype, "name", str(array.dtype)).removeprefix("torch.")
+    dtype = array.dtype
+    if hasattr(array, "new_tensor"):
+        return str(dtype).removeprefix("torch.")
+    if dtype not in _names:  # NumPy makes the name anew each time, which takes microseconds
+        _names[dtype] = dtype.name
+    return _names[dtype]
 
 
 def cast(array: Any, dtype: Any) -> Any:

@@ -29,6 +29,19 @@ def are_lengths(spec: ArraySpec, value: Any, framework: str) -> bool:
     return is_integer(dtype) and (own != framework or dtype not in spec.dtypes)
 
 
+def are_replaceable(
+    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], framework: str
+) -> bool:
+    """Whether `as_arrays` makes arrays of some arguments, which then need not fail before."""
+    for place, spec in signature.integer_inputs:
+        value = args[place] if place < len(args) else kwargs.get(spec.name)
+        if value is not None and (
+            is_list_of_integers(spec, value) or are_lengths(spec, value, framework)
+        ):
+            return True
+    return False
+
+
 def is_elsewhere(spec: ArraySpec, value: Any, first: Any) -> bool:
     """Whether lengths are a tensor of PyTorch on another device than the first array."""
     tensors = hasattr(value, "new_tensor") and hasattr(first, "new_tensor")

@@ -202,6 +202,12 @@ class Signature:
         return tuple(kind for kind in VARIABLES if kind in kinds)
 
     @cached_property
+    def integer_inputs(self) -> tuple[tuple[int, ArraySpec], ...]:
+        """Inputs of integers with their places: those for which a list will do, too."""
+        numbered = enumerate(self.inputs)
+        return tuple((i, spec) for i, spec in numbered if spec.dtypes[0] in ("int32", "int64"))
+
+    @cached_property
     def required(self) -> int:
         """The number of inputs that must be given; the others follow them."""
         return sum(not spec.optional for spec in self.inputs)

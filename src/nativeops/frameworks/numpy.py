@@ -14,6 +14,7 @@ from nativeops.frameworks.failures import failure, no_memory
 from nativeops.frameworks.numpy_out import check_array, needs_aside, steppable
 from nativeops.frameworks.out import check_disjoint
 from nativeops.library import DTYPES, define, extension
+from nativeops.lists import are_replaceable, as_arrays
 
 # NumPy itself has no bfloat16: ml_dtypes adds one, whose bits travel as uint16.
 _OWN = {d: np.dtype(d) for d in DTYPES if d != "bfloat16"}
@@ -43,6 +44,8 @@ class NumPy:
 
 def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """One call with all that the fast path leaves out: errors, `out=`, `want=`, rare dtypes."""
+    if are_replaceable(op.signature, args, kwargs, "numpy"):
+        return framework.run(op, *as_arrays(op.signature, args, kwargs))
     declared, out, want = op.split(kwargs, kept=True)
     arrays, attributes = op.bind(args, declared)
     arrays = as_numpy(op, arrays)

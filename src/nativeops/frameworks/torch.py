@@ -21,7 +21,7 @@ from nativeops.frameworks.torch_explain import explain
 from nativeops.frameworks.torch_handle import Handle
 from nativeops.frameworks.torch_out import is_seen, run_into
 from nativeops.library import extension, is_forked, lock_over_forks
-from nativeops.lists import as_arrays
+from nativeops.lists import are_replaceable, as_arrays
 from nativeops.registry import ops
 
 _registering = lock_over_forks()
@@ -57,6 +57,7 @@ class Torch:
     def run(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """See `frameworks.base.Framework`."""
         if is_dynamo_compiling():
+            # `integer_inputs` is cached behind a lock, which cannot be traced.
             if any(spec.dtypes[0] in ("int32", "int64") for spec in op.signature.inputs):
                 args, kwargs = as_arrays(op.signature, args, kwargs, integers)
             connect(op) if _TRACES_OBJECTS else connect_all()
@@ -70,6 +71,8 @@ class Torch:
             return result
         if result is None and (likes := tensor_likes((*args, *kwargs.values()))):
             return handle_torch_function(op, likes, *args, **kwargs)
+        if are_replaceable(op.signature, args, kwargs, "torch"):
+            return Torch.run(op, *as_arrays(op.signature, args, kwargs, integers))
         handle = op.handles.get("torch") or connect(op)
         try:
             if kwargs and kwargs.get("out") is not None and handle.takes_out:
