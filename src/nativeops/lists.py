@@ -33,11 +33,13 @@ def are_replaceable(
     signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], framework: str
 ) -> bool:
     """Whether `as_arrays` makes arrays of some arguments, which then need not fail before."""
+    first = args[0] if args else None
     for place, spec in signature.integer_inputs:
         value = args[place] if place < len(args) else kwargs.get(spec.name)
-        if value is not None and (
-            is_list_of_integers(spec, value) or are_lengths(spec, value, framework)
-        ):
+        if value is None:
+            continue
+        other = are_lengths(spec, value, framework) or is_elsewhere(spec, value, first)
+        if other or is_list_of_integers(spec, value):
             return True
     return False
 

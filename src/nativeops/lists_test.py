@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nativeops import ctc_fsa, edit_distance, forced_align, fsa_loss, rnn_layer
-from nativeops.errors import ArgumentError, DtypeError, RangeError, ShapeError
+from nativeops.errors import ArgumentError, DeviceError, DtypeError, RangeError, ShapeError
 from nativeops.frameworks import framework_of
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing import installed
@@ -198,3 +198,16 @@ def test_an_empty_list_is_not_taken_for_none(name: str) -> None:
         forced_align(scores, TARGETS, [])
     nobody = forced_align(place(name, SCORES[:, :0]), place(name, np.zeros((0, 2), np.int32)), [])
     assert arrays_of(name, "cpu").values(nobody[0]).size == 0
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_lengths_on_another_device_are_moved(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    x, lengths = (
+        torch.empty(3, 2, 4, device="meta"),
+        torch.tensor([3, 1], dtype=getattr(torch, dtype)),
+    )
+    weights = [torch.empty(5, n, device="meta") for n in (4, 5)]
+    assert rnn_layer(x, *weights, lengths=lengths).output.shape == (3, 2, 5)
+    with pytest.raises(DeviceError, match="`x` is on meta but `w_hh` is on cpu"):
+        rnn_layer(x, weights[0], torch.empty(5, 5), lengths=lengths)

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from nativeops import pairwise_l1, pairwise_lp
-from nativeops.errors import AllocationError, ArgumentError, DtypeError, RangeError, ShapeError
+from nativeops.errors import (
+    AllocationError,
+    ArgumentError,
+    BuildError,
+    DtypeError,
+    RangeError,
+    ShapeError,
+)
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 from nativeops.testing.arrays_jax import composed_l1, enabled_64_bits, random
 
@@ -284,3 +291,25 @@ def test_a_build_without_jaxlib_says_what_to_do(monkeypatch):
     with pytest.raises(BuildError, match="jaxlib was not installed") as error:
         adapter.Jax()
     assert "install jaxlib" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "text"),
+    [
+        ("there is no memory for a workspace.", AllocationError, "no memory for a workspace"),
+        ("RESOURCE_EXHAUSTED: Out of memory", AllocationError, r"the result: float32\[4, 5\]"),
+        ("there is no kernel for these dtypes on this device", BuildError, "no compiled kernel"),
+        ("`x[1]` is 7, but must be from 0 to 5, the x.", RangeError, r"`x\[1\]` is 7"),
+        ("something else", RuntimeError, "something else"),
+    ],
+)
+def test_failures_are_those_of_other_frameworks(monkeypatch, said, error, text):
+    def fail(*_):
+        raise RuntimeError(f"INTERNAL: pairwise_l1: {said}")
+
+    x, y = random(4, 3), random(5, 3)
+    pairwise_l1(x, y)
+    handle = pairwise_l1.handles["jax"]
+    monkeypatch.setattr(handle, "direct", (2, fail))
+    with pytest.raises(error, match=text):
+        pairwise_l1(x, y)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_library, ops
 from tensorflow.python.ops import control_flow_util
 
@@ -64,6 +65,7 @@ class Handle:
         if key is not None:
             if len(self.calls) >= _MOST_CALLS:
                 self.calls.clear()
+                context.context().clear_kernel_cache()  # which has a kernel for each, without end
             self.calls[key] = call
         return self.absent.fill(arrays) if self.absent else arrays, call
 

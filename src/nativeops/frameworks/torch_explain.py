@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from nativeops import lists
 from nativeops.call import Op, given
-from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, ReplaceableError, message
+from nativeops.errors import ArgumentError, DeviceError, NativeOpsError, message
 from nativeops.frameworks.base import Framework
 from nativeops.frameworks.failures import failure
 
@@ -24,7 +23,6 @@ def explain(
     if isinstance(error, NativeOpsError):
         return error
     arrays, attributes = op.bind(args, op.split(kwargs)[0])
-    first = next((array for array in arrays if isinstance(array, torch.Tensor)), None)
     for array, spec in zip(arrays, op.signature.inputs, strict=True):
         if isinstance(array, torch.Tensor) and (array.is_nested or array.layout != torch.strided):
             kind = "nested" if array.is_nested else str(array.layout)
@@ -32,8 +30,6 @@ def explain(
             way = "to_padded_tensor(0.0)" if array.is_nested else "to_dense()"
             hint = f"convert it with `{spec.name}.{way}`."
             return ArgumentError(message(op.name, text, hint=hint))
-        if lists.is_elsewhere(spec, array, first):
-            return ReplaceableError(message(op.name, f"`{spec.name}` is on {array.device}."))
     described = given(op, framework, arrays)
     devices = [str(getattr(array, "device", "")) for array in arrays]
     solution = op.check(described, devices, attributes)
