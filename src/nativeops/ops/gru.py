@@ -60,9 +60,9 @@ def gru_layer(
     NaN: stays in its own sequence.
     Gradient: for all float arguments.
     Cost: O(Σ lengths · h·(i + h)) time; in memory, beyond the results, the packed weights and two
-        steps of gates (at least 48 rows; with AMX 240). Where a gradient is needed 4·t·b·h numbers
-        are kept (3 without ``linear_before_reset``), or none with ``low_memory``, for a third more
-        time.
+        steps of gates (at least 48 rows; with AMX 240); on a GPU up to 128 MB of gates. Where a
+        gradient is needed 4·t·b·h numbers are kept (3 without ``linear_before_reset``), or none
+        with ``low_memory``, for a third more time.
         Without ``linear_before_reset`` a step waits for two products, one behind the other.
     Same as: ``torch.nn.GRU(i, h)``; ``GRU`` of ONNX has both variants, by the same name.
     Source: Cho et al. 2014, Learning phrase representations using RNN encoder-decoder, version 3;

@@ -65,8 +65,9 @@ def lstm_layer(
     NaN: stays in its own sequence.
     Gradient: for all float arguments.
     Cost: O(Σ lengths · h·(i + h)) time; in memory, beyond the results, the packed weights and two
-        steps of gates (at least 48 rows; with AMX 240). Where a gradient is needed 5·t·b·h numbers
-        are kept, or t·b·h with ``low_memory``, for a third more time.
+        steps of gates (at least 48 rows; with AMX 240); on a GPU up to 128 MB of gates. Where a
+        gradient is needed 5·t·b·h numbers are kept, or t·b·h with ``low_memory``, for a third more
+        time.
     Same as: ``torch.nn.LSTM(i, h)``, which has no peepholes; ``LSTM`` of ONNX, which has.
     Source: Hochreiter & Schmidhuber 1997, Long short-term memory; Gers, Schmidhuber & Cummins 2000
         (forget gate); Gers & Schmidhuber 2000, Recurrent nets that time and count (peepholes).

@@ -54,7 +54,8 @@ def rnn_layer(
     NaN: stays in its own sequence.
     Gradient: for all float arguments; that of relu at 0 is 0.
     Cost: O(Σ lengths · h·(i + h)) time; in memory, beyond the results, the packed weights and two
-        steps of sums (at least 48 rows; with AMX 240). Nothing more is kept for the gradient.
+        steps of sums (at least 48 rows; with AMX 240); on a GPU up to 128 MB of sums. Nothing more
+        is kept for the gradient.
     Same as: ``torch.nn.RNN(i, h)``.
     Source: Elman 1990, Finding structure in time.
 
