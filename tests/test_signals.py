@@ -50,8 +50,9 @@ def maker(framework: str) -> Any:
     return attrgetter(words[framework])(importlib.import_module(framework))
 
 
-def wait_after(call: Callable[[], Any]) -> None:
-    """A call, and time enough for a signal that comes later."""
+def wait_after(delay: float, call: Callable[[], Any]) -> None:
+    """A call with a signal after so many seconds, and time enough for one that comes later."""
+    signal.setitimer(signal.ITIMER_REAL, delay)
     call()
     time.sleep(1.0)
 
@@ -65,9 +66,8 @@ def test_its_exception_arrives_once_the_call_ends(framework: str) -> None:
         np.asarray(lstm_layer(*given).output)
     once = time.perf_counter() - started
     for part in (0.2, 0.4, 0.6, 0.8):
-        signal.setitimer(signal.ITIMER_REAL, once * part)
         with pytest.raises(LateError):
-            wait_after(lambda: np.asarray(lstm_layer(*given).output))
+            wait_after(once * part, lambda: np.asarray(lstm_layer(*given).output))
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
@@ -77,7 +77,7 @@ def test_states_in_place_are_those_after_one_call(framework: str) -> None:
     expected = lstm_layer(*given, h_0=make(start), c_0=make(start))
     for delay in (2e-4, 4e-4, 8e-4, 1.6e-3):
         h, c, output = (make(a) for a in (start.copy(), start.copy(), np.empty((T, B, H), "f4")))
-        signal.setitimer(signal.ITIMER_REAL, delay)
         with pytest.raises(LateError):
-            wait_after(partial(lstm_layer, *given, h_0=h, c_0=c, out=(output, h, c)))
-        assert np.array_equal(np.asarray(c), np.asarray(expected.c_n))
+            wait_after(delay, partial(lstm_layer, *given, h_0=h, c_0=c, out=(output, h, c)))
+        found = np.asarray(c)  # those before, if the signal came before the call
+        assert np.array_equal(found, np.asarray(expected.c_n)) or np.array_equal(found, start)

@@ -142,7 +142,7 @@ def dtype_name(array: Any) -> str:
     if hasattr(array, "new_tensor"):
         return str(dtype).removeprefix("torch.")
     if dtype not in _names:  # NumPy makes the name anew each time, which takes microseconds
-        _names[dtype] = dtype.name
+        _names[dtype] = getattr(dtype, "name", str(dtype))
     return _names[dtype]
 
 

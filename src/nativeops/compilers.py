@@ -79,7 +79,7 @@ def cuda_flags() -> list[str]:
     flags = ["-std=c++17", "-O3", "-shared", "--extended-lambda", "--cudart=static", "-x", "cu"]
     flags += ["-Xcompiler=-fPIC,-fvisibility=hidden", "-diag-error=940"]  # a forgotten return
     listed = (os.environ.get("NATIVEOPS_CUDA_ARCHS") or _ARCHITECTURES).strip()
-    if listed in ("native", "all", "all-major"):
+    if listed in ("all", "all-major"):  # not `native`: other machines may share the cache
         return [*flags, f"-arch={listed}"]
     for word in map(str.strip, listed.replace(",", ";").split(";")):
         if not re.fullmatch(r"\d+[a-z]?(-real|-virtual)?", word):

@@ -155,7 +155,8 @@ class _Reader:
             return
         self.seen.add(id(op))
         self.parts += [str(op.signature), repr(op.signature.attributes), op.autocast]
-        self.parts += [*op.independent, *op.devices, op.kernel_digest]
+        self.parts += [*op.independent, op.kernel_digest]
+        self.parts += [] if "cuda" in op.devices else ["cpu"]
         self.parts += [spec.reuse for spec in op.signature.outputs if spec.reuse]
         self.add_function(op.reference)
         if op.gradient_rule is not None:

@@ -4,6 +4,7 @@
 import importlib
 import operator
 import os
+import sys
 import threading
 from contextlib import suppress
 from functools import cache
@@ -39,12 +40,19 @@ def lock_over_forks() -> Any:
 
 
 _defining = lock_over_forks()
-_imported_in = os.getpid()
+_forked_with: set[str] = set()  # the modules of a parent whose threads the child would wait for
 
 
-def is_forked() -> bool:
-    """Whether this process was forked after it had imported this package."""
-    return os.getpid() != _imported_in
+def _note_fork() -> None:
+    _forked_with.update({"torch"} & sys.modules.keys())
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def is_forked_with(module: str) -> bool:
+    """Whether this process was forked from one that had imported a module, and this package."""
+    return module in _forked_with
 
 
 def extension() -> ModuleType:
@@ -108,6 +116,8 @@ def missing_kernel(op: "Op[Any]", dtypes: dict[str, str], device: str) -> Native
 
 def has_cuda(op: "Op[Any]") -> bool:
     """Whether the op has kernels for CUDA; a user's are known once the op is defined."""
+    if "cuda" not in op.devices:
+        return False
     if op.built_in:
         return any("cuda" in path.name for path in kernel_libraries())
     from nativeops.user_ops import has_cuda

@@ -33,21 +33,28 @@ def are_replaceable(
     signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], framework: str
 ) -> bool:
     """Whether `as_arrays` makes arrays of some arguments, which then need not fail before."""
-    first = args[0] if args else None
+    first = args[0] if args else kwargs.get(signature.inputs[0].name)
     for place, spec in signature.integer_inputs:
         value = args[place] if place < len(args) else kwargs.get(spec.name)
         if value is None:
             continue
         other = are_lengths(spec, value, framework) or is_elsewhere(spec, value, first)
-        if other or is_list_of_integers(spec, value):
+        if is_list_of_integers(spec, value) or (other and _is_plain(value)):
             return True
     return False
+
+
+def _is_plain(array: Any) -> bool:
+    """Whether nothing about an array but its dtype and device can be refused."""
+    if not hasattr(array, "new_tensor"):
+        return type(array) is np.ndarray
+    return not array.is_nested and str(array.layout) == "torch.strided" and not array.is_meta
 
 
 def is_elsewhere(spec: ArraySpec, value: Any, first: Any) -> bool:
     """Whether lengths are a tensor of PyTorch on another device than the first array."""
     tensors = hasattr(value, "new_tensor") and hasattr(first, "new_tensor")
-    return spec.lengths and tensors and value.device != first.device
+    return spec.lengths and tensors and value.device != first.device and not value.is_meta
 
 
 def _may_be_list(spec: ArraySpec, value: Any) -> bool:

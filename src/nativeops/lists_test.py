@@ -209,5 +209,24 @@ def test_lengths_on_another_device_are_moved(dtype: str) -> None:
     )
     weights = [torch.empty(5, n, device="meta") for n in (4, 5)]
     assert rnn_layer(x, *weights, lengths=lengths).output.shape == (3, 2, 5)
+    named = dict(zip(("x", "w_ih", "w_hh"), (x, *weights), strict=True))
+    assert rnn_layer(**named, lengths=lengths).output.shape == (3, 2, 5)
     with pytest.raises(DeviceError, match="`x` is on meta but `w_hh` is on cpu"):
         rnn_layer(x, weights[0], torch.empty(5, 5), lengths=lengths)
+
+
+def test_lengths_that_are_refused_in_32_bits_are_in_64() -> None:
+    x, weights = np.zeros((3, 2, 4)), (np.zeros((5, 4)), np.zeros((5, 5)))
+    for dtype in ("int32", "int64"):
+        masked = np.ma.masked_array(np.array([3, 1], dtype), [False, True])
+        with pytest.raises(ArgumentError, match="`lengths` must have no masked elements"):
+            rnn_layer(x, *weights, lengths=masked)
+
+
+def test_lengths_that_are_no_dense_tensor_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    x, weights = torch.zeros(3, 2, 4), (torch.zeros(5, 4), torch.zeros(5, 5))
+    for dtype in (torch.int32, torch.int64):
+        sparse = torch.tensor([3, 1], dtype=dtype).to_sparse()
+        with pytest.raises(ArgumentError, match="`lengths` must be a dense tensor"):
+            rnn_layer(x, *weights, lengths=sparse)

@@ -39,6 +39,9 @@ def ship(
         for level in LEVELS if platform.machine() in ("x86_64", "AMD64") else LEVELS[:1]:
             built = build(op, level=level, ahead=True)
             yield _place(built, target / library_name(op, level))
+        if cuda and "cuda" not in op.devices:
+            text = "is declared for the CPU only."
+            raise BuildError(message(op.name, text, hint="leave `--cuda` away."))
         if "cuda" in op.devices and (_wants_cuda() if cuda is None else cuda):
             built = build(op, "cuda", ahead=True)
             yield _place(built, target / library_name(op, "cuda"))

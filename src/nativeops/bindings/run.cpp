@@ -12,6 +12,7 @@
 namespace nativeops::core {
 namespace {
 
+constexpr char kNoMemory[] = "there is no memory for a workspace";
 thread_local char message[2048];
 
 Status fail(Status status, const char* text) {
@@ -95,6 +96,7 @@ Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& bat
     const int32_t status = kernel(&call);
     if (status != kNativeopsOk) {
       const auto failure = static_cast<Status>(status);
+      if (failure == Status::no_memory) return fail(failure, kNoMemory);
       return message[0] ? failure : fail(failure, "the kernel failed and does not say why");
     }
     int axis = outer - 1;
@@ -139,7 +141,7 @@ Status run_on_copies(const Op& op, const Solution& solution, const NativeopsCall
     const Status status = run(op, solution, tensors, tensors + n_inputs, call.attributes, place);
     return status == Status::ok ? copies.put_back() : status;
   } catch (const std::bad_alloc&) {
-    return fail(Status::no_memory, "there is no memory for a workspace");
+    return fail(Status::no_memory, kNoMemory);
   }
 }
 

@@ -47,7 +47,7 @@ std::string element(const std::string& name, int64_t first, Index... others) {
 // what the upper bound is.
 template <class I, int N>
 void check_range(const char* name, const In<I, N>& numbers, int64_t low, int64_t high,
-                 const std::string& bound, const In<bool, N>& taken = {}) {
+                 const char* bound, const In<bool, N>& taken = {}) {
   static_assert(N == 1 || N == 2, "numbers in a row, or in rows");
   if constexpr (kHostReads) {
     if (!numbers) return;
@@ -73,7 +73,7 @@ constexpr int64_t kNoBlank = -1;
 // Refuses labels that are not from 0 to the last class, or are the blank.
 template <class I>
 void check_labels(const char* name, const In<I, 1>& labels, int64_t blank, int64_t last,
-                  const std::string& bound) {
+                  const char* bound) {
   if constexpr (kHostReads) {
     for (int64_t i = 0; i < labels.size(0); ++i) {
       const int64_t label = labels(i);
@@ -97,7 +97,7 @@ HOST_DEVICE int64_t length_of(const In<I, 1>& lengths, int64_t item, int64_t mos
 // The same as above for the first lengths[row] labels of each row.
 template <class I>
 void check_labels(const char* name, const In<I, 2>& labels, const In<int32_t, 1>& lengths,
-                  int64_t blank, int64_t last, const std::string& bound) {
+                  int64_t blank, int64_t last, const char* bound) {
   if constexpr (kHostReads) {
     for (int64_t row = 0; row < labels.size(0); ++row) {
       const int64_t count = length_of(lengths, row, labels.size(1));

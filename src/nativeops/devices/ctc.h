@@ -94,8 +94,9 @@ void Problem<T, I>::check(bool of_gradient) const {
 
 // log_sums[t,b] = log Σ_c exp(logits[t,b,c]); 0 of a frame without any probability, beyond a
 // length, and where the logits are logarithms of probabilities already.
-template <class A, class T, class I>
+template <class T, class I>
 void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sums) {
+  using A = Accum<T>;
   const auto x = problem.logits;
   const int64_t batch = x.size(1), n = x.size(2);
   for_each_item(

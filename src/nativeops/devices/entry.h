@@ -73,7 +73,6 @@ int32_t guard(const NativeopsCall* call, F&& kernel) {
     kernel(on.device);
     return kNativeopsOk;
   } catch (const std::bad_alloc&) {
-    std::snprintf(call->message, call->message_size, "there is no memory for a workspace");
     return kNativeopsNoMemory;
   } catch (const std::exception& error) {
     std::snprintf(call->message, call->message_size, "%s", error.what());

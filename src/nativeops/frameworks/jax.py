@@ -117,7 +117,7 @@ def _explain(call: Call, arrays: Sequence[Any], error: Exception) -> Exception:
         return explained.with_traceback(None)
     if isinstance(error, NativeOpsError):
         return error
-    return failure(op, solution, error, devices[0], call.made) or error
+    return failure(op, solution, error, devices[0] or device_of(arrays[0]), call.made) or error
 
 
 framework = Jax()

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nativeops import pairwise_l1, pairwise_lp
+from nativeops import ctc_prefixes, pairwise_l1, pairwise_lp
 from nativeops.errors import (
     AllocationError,
     ArgumentError,
     BuildError,
+    DeviceError,
     DtypeError,
     RangeError,
     ShapeError,
@@ -298,7 +299,7 @@ def test_a_build_without_jaxlib_says_what_to_do(monkeypatch):
     [
         ("there is no memory for a workspace.", AllocationError, "no memory for a workspace"),
         ("RESOURCE_EXHAUSTED: Out of memory", AllocationError, r"the result: float32\[4, 5\]"),
-        ("there is no kernel for these dtypes on this device", BuildError, "no compiled kernel"),
+        ("there is no kernel for these dtypes on this device", BuildError, "on cpu that fits"),
         ("`x[1]` is 7, but must be from 0 to 5, the x.", RangeError, r"`x\[1\]` is 7"),
         ("something else", RuntimeError, "something else"),
     ],
@@ -313,3 +314,9 @@ def test_failures_are_those_of_other_frameworks(monkeypatch, said, error, text):
     monkeypatch.setattr(handle, "direct", (2, fail))
     with pytest.raises(error, match=text):
         pairwise_l1(x, y)
+
+
+def test_op_of_the_cpu_is_refused_where_a_program_is_lowered_for_cuda():
+    program = jax.jit(ctc_prefixes).trace(jnp.zeros((3, 1, 4)))
+    with pytest.raises(DeviceError, match="ctc_prefixes: it runs on the CPU only"):
+        program.lower(lowering_platforms=("cuda",))

@@ -20,7 +20,7 @@ from nativeops.frameworks.torch_direct import connect_direct
 from nativeops.frameworks.torch_explain import explain
 from nativeops.frameworks.torch_handle import Handle
 from nativeops.frameworks.torch_out import is_seen, run_into
-from nativeops.library import extension, is_forked, lock_over_forks
+from nativeops.library import extension, is_forked_with, lock_over_forks
 from nativeops.lists import are_replaceable, as_arrays
 from nativeops.registry import ops
 
@@ -43,7 +43,9 @@ class Torch:
         folder = Path(torch.__file__).parent / "lib"
         cuda = folder / "libtorch_cuda.so"
         extension().connect_torch(
-            str(folder / "libtorch_cpu.so"), str(cuda) if cuda.exists() else "", is_forked()
+            str(folder / "libtorch_cpu.so"),
+            str(cuda) if cuda.exists() else "",
+            is_forked_with("torch"),
         )
         self.not_direct = connect_direct()
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's two older ways to read a program, and what they find where a layer of ours is."""
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -21,11 +22,23 @@ class Leaf(torch.nn.Module):
     # leaf's, and would be computed twice if it were traced, too.
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result, or in a symbolic trace what stands for it."""
-        for value in (*args, *kwargs.values()):
-            parts = value if isinstance(value, (tuple, list)) else (value,)
-            for part in parts:
-                if isinstance(part, Proxy):
-                    tracer: Any = part.tracer
-                    path = tracer.path_of_module(self)
-                    return tracer.create_proxy("call_module", path, args, kwargs)
-        return super().__call__(*args, **kwargs)
+        proxy = _proxy_of((*args, *kwargs.values()))
+        if proxy is None:
+            return super().__call__(*args, **kwargs)
+        tracer: Any = proxy.tracer
+        path = tracer.path_of_module(self)
+
+        def node(*args: Any, **kwargs: Any) -> Any:
+            return tracer.create_proxy("call_module", path, args, kwargs)
+
+        return tracer.call_module(self, node, args, kwargs)
+
+
+def _proxy_of(values: Sequence[Any]) -> Proxy | None:
+    """What stands for one of the values, or of a tuple's parts, in a symbolic trace."""
+    for value in values:
+        parts = value if isinstance(value, (tuple, list)) else (value,)
+        for part in parts:
+            if isinstance(part, Proxy):
+                return part
+    return None

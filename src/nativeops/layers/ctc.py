@@ -163,7 +163,10 @@ def _reduced(loss: Any, labels: Any, targets: Any, averaged: bool) -> Any:
     module = namespace(loss)
     late = hasattr(module, "RaggedTensor")  # TensorFlow may know the size only when it runs
     if labels is None and not late:
-        return mean(loss / max(targets.shape[1], 1))
+        size = targets.shape[1]
+        if type(size) is int:  # else it is one of JAX's symbols
+            return mean(loss / max(size, 1))
+        labels = like(loss, [size], "int32")
     labels = module.shape(targets)[1:] if labels is None else labels
     counts = module.maximum(labels, 1) if late else labels.clip(1)
     return mean(loss / cast(counts, loss.dtype))

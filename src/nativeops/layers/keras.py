@@ -107,7 +107,9 @@ class _Fused:
             raise ValueError(f"Layer {self.name!r}: {text} {len(states)}.")
         batch = ops.shape(sequences)[0]
         states = [
-            ops.broadcast_to(state, (batch, *state.shape[1:])) if state.shape[0] == 1 else state
+            ops.broadcast_to(state, (batch, *state.shape[1:]))
+            if state.shape[0] in (1, None)
+            else state
             for state in states
         ]
         if self.stateful and keras.backend.backend() == "torch":
@@ -234,8 +236,8 @@ class _LowMemory(_Fused):
 class LSTM(_LowMemory, keras.layers.LSTM):  # type: ignore[misc]
     """`keras.layers.LSTM`, computed by `nativeops.lstm_layer`.
 
-    Arguments, weights, masks, states and saved files are Keras's; ``unroll`` changes nothing, also
-    where Keras's own unrolled steps treat masked ones otherwise, as with JAX.
+    Arguments, weights, masks, states and files of weights are Keras's; ``unroll`` changes nothing,
+    also where Keras's own unrolled steps treat masked ones otherwise, as with JAX.
     With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
     Keras's own steps compute it with other activations than the default ones, with
     ``use_cudnn=True``, and in training with ``recurrent_dropout``: a warning says so when the

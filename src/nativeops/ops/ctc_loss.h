@@ -20,7 +20,7 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
   const int64_t steps = logits.size(0), batch = logits.size(1), states = problem.most_states();
   auto own_sums = dev.template workspace<float>(log_sums ? 0 : 3 * steps * batch);
   const auto sums = log_sums ? log_sums : dense(own_sums.data(), steps, batch, 3);
-  ctc::sum_frames<A>(dev, problem, sums);
+  ctc::sum_frames(dev, problem, sums);
   // Without a gradient nobody needs the way back, nor what lies between.
   const int64_t ways = slopes ? 2 : 1, blocks = (steps + ctc::kBlock - 1) / ctc::kBlock;
   auto memory = dev.template workspace<double>(slopes ? 2 * blocks * batch * 2 * states : 0);

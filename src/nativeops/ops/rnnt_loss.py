@@ -254,7 +254,6 @@ def _(  # type: ignore[no-untyped-def]
     blank, clamp, fused_log_softmax, topology
 ):  # fmt: skip
     return rnnt_costs_grad(
-        logits, targets, logit_lengths, target_lengths, d_costs,
-        None if "64" in str(logits.dtype) else lattice,
+        logits, targets, logit_lengths, target_lengths, d_costs, lattice,
         blank=blank, clamp=clamp, fused_log_softmax=fused_log_softmax, topology=topology,
     )  # fmt: skip

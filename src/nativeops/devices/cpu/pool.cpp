@@ -233,7 +233,10 @@ int32_t usable_cpus() {
 
 int32_t num_threads() {
   int32_t n = wanted.load(std::memory_order_relaxed);
-  if (n == 0) wanted.store(n = usable_cpus());
+  if (n == 0) {
+    watch_forks();  // a child finds its own number
+    wanted.store(n = usable_cpus());
+  }
   return n;
 }
 
