@@ -87,9 +87,11 @@ def test_one_state_and_one_mask_may_be_those_of_the_whole_batch(name):
     own, ours = pair(name, return_sequences=True)
     x = tensor(normal(BATCH, STEPS, INPUTS))
     states = [tensor(normal(1, UNITS, seed=n)) for n in range(len(own.state_size))]
+    for_each = [ops.broadcast_to(state, (BATCH, UNITS)) for state in states]  # as JAX's Keras asks
     for mask in (None, tensor(np.arange(STEPS)[None] < 4)):
+        masks = None if mask is None else ops.broadcast_to(mask, (BATCH, STEPS))
         found = ours(x, mask=mask, initial_state=states)
-        assert_close(found, own(x, mask=mask, initial_state=states))
+        assert_close(found, own(x, mask=masks, initial_state=for_each))
 
 
 @plain_layers
