@@ -11,32 +11,15 @@ namespace nativeops::tuned {
 // memory holds the first part's sums where it can, which leaves more of the third cache.
 template <class T, class I, class A = Accum<T>>
 void sum_in_parts(Device& dev, In<T, 2> x, In<I, 1> segment, Out<T, 2> out, int64_t parts) {
-  constexpr int64_t kShort = 64, kAhead = 2048, kFar = 6144;  // bytes fetched early: sums, rows
-  const int64_t n = x.size(1), count = out.size(0), bytes = max2<int64_t>(1, n * sizeof(A));
-  const int64_t ahead = kAhead / bytes + 1, far = kFar / bytes + 1;
+  const int64_t n = x.size(1), count = out.size(0);
   const bool in_place = std::is_same_v<A, T> && out.stride(1) == 1 && out.stride(0) == n;
   auto memory = dev.workspace<A>((parts - in_place) * count * n);
   const View<A, 3> sums = dense(memory.data(), parts - in_place, count, n);
   for_each_item(dev, parts, [=](Team, int64_t part) {
     const View<A, 2> sum = in_place && part == 0 ? dense(reinterpret_cast<A*>(out.data), count, n)
                                                  : at(sums, part - in_place);
-    const int64_t end = (part + 1) * x.size(0) / parts;
     std::fill_n(sum.data, sum.count(), A(0));
-    const int64_t begin = part * x.size(0) / parts;
-    if (n > 0 && n * int64_t(sizeof(T)) < kShort && x.stride(0) == n && segment.stride(0) == 1) {
-      return with_constant(n, [=](auto width) {
-        add_short_rows(sum.data, count, x.data, segment.data, begin, end, width);
-      });
-    }
-    for (int64_t i = begin; i < end; ++i) {
-      if (bytes >= kShort) {
-        const int64_t later = segment(min2(i + ahead, end - 1));
-        if (uint64_t(later) < uint64_t(count)) fetch_early(at(sum, later));
-        fetch_once(at(x, min2(i + far, end - 1)));
-      }
-      const int64_t s = segment(i);
-      if (uint64_t(s) < uint64_t(count)) add_row(&sum(s, 0), &x(i, 0), n);
-    }
+    add_rows_by(sum, x, segment, part * x.size(0) / parts, (part + 1) * x.size(0) / parts);
   });
   add_parts(dev, sums, out, in_place);
 }

@@ -27,7 +27,7 @@ struct Packed {
       : products(dev, split, {weight.data(), {kUnits, kColumns}, {kColumns, 1}}, {}, kFrames,
                  keeps) {
     products.make_all_ready(dev);
-    products.keep();
+    products.keep(dev);
   }
 
   const void* place() const { return products.panel(0); }

@@ -54,6 +54,32 @@ void with_constant(int64_t n, F f) {
   f(n);
 }
 
+// sum[of[i]] += rows[i] for first <= i < end, where there are sums, in the order of i. Rows and
+// sums that are read later are fetched early.
+template <class A, class T, class I>
+void add_rows_by(const View<A, 2>& sum, const In<T, 2>& rows, const In<I, 1>& of, int64_t first,
+                 int64_t end) {
+  constexpr int64_t kLine = 64, kAhead = 2048, kFar = 6144;  // bytes
+  const int64_t n = rows.size(1), count = sum.size(0);
+  if (n > 0 && n * int64_t{sizeof(T)} < kLine && rows.stride(0) == n && of.stride(0) == 1) {
+    return with_constant(n, [=](auto width) {
+      add_short_rows(sum.data, count, rows.data, of.data, first, end, width);
+    });
+  }
+  const int64_t bytes = max2<int64_t>(1, n * int64_t{sizeof(A)});
+  const int64_t ahead = kAhead / bytes + 1, far = kFar / bytes + 1;
+  const auto is_place = [=](int64_t place) { return place >= 0 && place < count; };
+  for (int64_t i = first; i < end; ++i) {
+    if (bytes >= kLine) {
+      const int64_t later = of(min2(i + ahead, end - 1));
+      if (is_place(later)) fetch_early(at(sum, later));
+      fetch_once(at(rows, min2(i + far, end - 1)));
+    }
+    const int64_t place = of(i);
+    if (is_place(place)) add_row(&sum(place, 0), &rows(i, 0), n);
+  }
+}
+
 // out[i][j] = Σ_p parts[p][i][j] in the order of p, after what `out` has if it holds a part itself;
 // the rows as one where they lie end to end.
 template <class A, class T>
