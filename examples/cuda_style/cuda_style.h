@@ -55,7 +55,7 @@ inline void total_raw(Device& dev, In<float, 1> x, Out<float, 0> out) {
 // The same by a team for each part, and one for the parts' sums: always the same bits
 inline void total_team(Device& dev, In<float, 1> x, Out<float, 0> out) {
   constexpr int64_t kPart = 16384;
-  const int64_t n = x.size(0), parts = (n + kPart - 1) / kPart;
+  const int64_t n = x.size(0), parts = ceil_div(n, kPart);
   auto memory = dev.workspace<float>(parts);
   const View<float, 1> sums = dense(memory.data(), parts);
   for_each_item(dev, parts, [=] KERNEL(Team team, int64_t part) {

@@ -12,7 +12,7 @@ constexpr int64_t kChannels = 256;
 template <class T>
 void gated_recurrence(Device& dev, In<T, 3> x, In<T, 3> f, In<T, 2> h0, Out<T, 3> out) {
   using A = Accum<T>;
-  const int64_t steps = x.size(1), n = x.size(2), teams = (n + kChannels - 1) / kChannels;
+  const int64_t steps = x.size(1), n = x.size(2), teams = ceil_div(n, kChannels);
   const int64_t all = x.size(0) * teams;
   for_each_item<A>(dev, all, kChannels, [=] KERNEL(Team team, int64_t item, View<A, 1> state) {
     const int64_t b = item / teams, first = item % teams * kChannels;
@@ -35,7 +35,7 @@ template <class T>
 void gated_recurrence_grad(Device& dev, In<T, 3> x, In<T, 3> f, In<T, 2> h0, In<T, 3> out,
                            In<T, 3> d_out, Out<T, 3> d_x, Out<T, 3> d_f, Out<T, 2> d_h0) {
   using A = Accum<T>;
-  const int64_t steps = x.size(1), n = x.size(2), teams = (n + kChannels - 1) / kChannels;
+  const int64_t steps = x.size(1), n = x.size(2), teams = ceil_div(n, kChannels);
   const int64_t all = x.size(0) * teams;
   for_each_item<A>(dev, all, kChannels, [=] KERNEL(Team team, int64_t item, View<A, 1> back) {
     const int64_t b = item / teams, first = item % teams * kChannels;

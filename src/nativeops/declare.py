@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, cast
 
 from nativeops.call import Op
-from nativeops.errors import ArgumentError, message
+from nativeops.errors import ArgumentError, message, name_caller
 from nativeops.frameworks import framework_of, load
 from nativeops.identity import normal
 from nativeops.names import is_cpp_word
@@ -152,6 +152,7 @@ def op(
     rounding: Mapping[tuple[str, str], float] | None = None,
     reuse: Mapping[str, str] | None = None,
     devices: Literal["cpu cuda", "cpu"] = "cpu cuda",
+    caller: str = "",
 ) -> "Callable[[F], Op[F]]":
     """Declare an op: the function's annotations are its signature, its body the NumPy reference.
 
@@ -171,6 +172,7 @@ def op(
         rounding: The unit roundoff of products of float32 where an attribute has a value that
             allows more than 2**-24, as ``{("precision", "high"): 2**-16}``.
         devices: Where there is a kernel: everywhere, or on the CPU alone.
+        caller: The function by which users call the op, if they do not call itself: errors name it.
     """
 
     def declare(reference: F) -> "Op[F]":
@@ -200,6 +202,8 @@ def op(
             reference, signature, where, autocast, apart, carries, logs, rounding or {}, places
         )
         register(declared)
+        if caller:
+            name_caller(declared.name, caller)
         return declared
 
     return declare

@@ -69,13 +69,26 @@ class AllocationError(NativeOpsError, MemoryError):
     """There is not enough memory for a result or a workspace."""
 
 
+_callers: dict[str, str] = {}
+
+
+def name_caller(op: str, caller: str) -> None:
+    """Let errors name the function by which users call an op, instead of the op."""
+    _callers[op] = caller
+
+
+def called(op: str) -> str:
+    """What errors name an op."""
+    return _callers.get(op, op)
+
+
 def refused(op: str, text: str) -> RangeError | None:
     """The error for a value that a kernel refused, if `text` tells of one.
 
     Such a kernel throws a sentence that begins with the argument's name, as in "`lengths[1]` is 7,
     but ..". Frameworks put words of their own around it.
     """
-    found = re.search(rf"{re.escape(op)}: (`.*?\.)(?=\s|$)", text)
+    found = re.search(rf"{re.escape(called(op))}: (`.*?\.)(?=\s|$)", text)
     return RangeError(message(op, found[1])) if found else None
 
 
@@ -84,7 +97,7 @@ def message(op: str, what: str, given: Iterable[Given] = (), hint: str | None = 
     arrays = list(given)
     widths = [len(str(g).partition("   declared")[0]) for g in arrays]
     width = max([0, *widths])  # as PyTorch's compiler can follow
-    lines = [f"{op}: {what}"]
+    lines = [f"{called(op)}: {what}"]
     for g in arrays:
         got, _, declared = str(g).partition("   declared")
         lines.append(f"{got:<{width}}   declared{declared}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from nativeops.errors import BuildError, DeviceError, NativeOpsError, RangeError, message
+from nativeops.errors import BuildError, DeviceError, NativeOpsError, RangeError, called, message
 from nativeops.signature import FIXED, VARIABLES, ArraySpec, AttributeSpec, Signature
 from nativeops.sizes import Size
 
@@ -80,6 +80,7 @@ def _define(op: "Op[Any]") -> None:
     slots = {name: i for i, name in enumerate(_names(signature))}
     op_id = core.define(
         op.name,
+        called(op.name),
         op.key,
         op.built_for,
         tuple(_array(spec, slots) for spec in signature.inputs),

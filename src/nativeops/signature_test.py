@@ -160,7 +160,9 @@ def core_ops(tmp_path_factory) -> list[int]:
         slots = {name: slot for slot, name in enumerate(library._names(one))}
         arrays = [tuple(library._array(s, slots) for s in a) for a in (one.inputs, one.outputs)]
         numbers = tuple(library._attribute(s, slots) for s in one.attributes)
-        ids.append(core.define(f"solve{i}", f"solve{i}", str(one), *arrays, numbers, 1, 1))
+        ids.append(
+            core.define(f"solve{i}", f"solve{i}", f"solve{i}", str(one), *arrays, numbers, 1, 1)
+        )
     core.load(str(folder / "none.so"))
     return ids
 

@@ -57,7 +57,8 @@ constexpr int kDevices = 2;  // CPU, CUDA
 constexpr int kCombinations = kFloats * kInts;
 
 struct Op {
-  std::string name, key, signature;  // the key is the name, and a user's op's version behind a dot
+  std::string name, called;    // by the kernel, and in errors
+  std::string key, signature;  // the key is the name, and a user's op's version behind a dot
   std::vector<Array> inputs, outputs;
   std::vector<Attribute> attributes;
   uint32_t always = 0;  // the outputs that are made when the caller says nothing

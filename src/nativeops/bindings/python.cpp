@@ -69,16 +69,17 @@ core::Attribute read_attribute_spec(PyObject* item) {
   return out;
 }
 
-// define(name, key, signature, inputs, outputs, attributes, always, certain) -> id
+// define(name, called, key, signature, inputs, outputs, attributes, always, certain) -> id
 PyObject* define(PyObject*, PyObject* args) {
   core::Op op;
-  const char *name, *key, *signature;
+  const char *name, *called, *key, *signature;
   PyObject *inputs, *outputs, *attributes;
   unsigned always, certain;
-  if (!PyArg_ParseTuple(args, "sssOOOII", &name, &key, &signature, &inputs, &outputs, &attributes,
-                        &always, &certain))
+  if (!PyArg_ParseTuple(args, "ssssOOOII", &name, &called, &key, &signature, &inputs, &outputs,
+                        &attributes, &always, &certain))
     return nullptr;
   op.name = name;
+  op.called = called;
   op.key = key;
   op.signature = signature;
   op.inputs = read_arrays(inputs, {});

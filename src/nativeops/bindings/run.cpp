@@ -149,9 +149,9 @@ Status run_on_copies(const Op& op, const Solution& solution, const NativeopsCall
 
 const char* last_message() { return message; }
 bool refused_value() { return message[0] == '`'; }
-std::string failure_text(const Op& op) { return op.name + ": " + message; }
+std::string failure_text(const Op& op) { return op.called + ": " + message; }
 std::string unfit_text(const Op& op) {
-  return op.name + ": the arguments do not fit " + op.signature;
+  return op.called + ": the arguments do not fit " + op.signature;
 }
 
 Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs,

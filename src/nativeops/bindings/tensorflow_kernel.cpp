@@ -168,7 +168,7 @@ bool make_outputs(const core::Op& op, const Kernel& kernel, const core::Solution
     if (!status.ok() || !handle) {
       const std::string bytes = std::to_string(solution.bytes[i]);
       fail(context, kResourceExhausted,
-           op.name + ": there is no memory for a result of " + bytes + " bytes");
+           op.called + ": there is no memory for a result of " + bytes + " bytes");
       return false;
     }
     tensors.add(handle);

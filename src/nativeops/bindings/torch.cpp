@@ -222,7 +222,7 @@ void make_output(const core::Op& op, const core::Solution& solution, int i, Call
                                    wanted ? strides : one, shims.dtypes[solution.dtype[i]], device,
                                    first.device_id, &tensor);
   if (error)
-    throw std::runtime_error(op.name + ": there is no memory for a result of " +
+    throw std::runtime_error(op.called + ": there is no memory for a result of " +
                              std::to_string(solution.bytes[i]) + " bytes");
   call.outputs.add(tensor);
   if (wanted) check(shims.get_data_ptr(tensor, &out.data));
@@ -311,7 +311,7 @@ void compute(const core::Op& op, Call& call) {
   core::Place place = {inputs[0].device_type, inputs[0].device_id, nullptr, services()};
   if (place.device_type == kNativeopsCuda) {
     if (!shims.get_current_cuda_stream)  // AMD's GPUs call themselves cuda, too
-      throw std::runtime_error(op.name + ": there is no kernel for these dtypes on this device");
+      throw std::runtime_error(op.called + ": there is no kernel for these dtypes on this device");
     check(shims.get_current_cuda_stream(place.device_id, &place.stream));
   }
   const core::Status status = core::run(op, solution, inputs, outputs, call.attributes, place);

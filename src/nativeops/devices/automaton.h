@@ -41,34 +41,32 @@ struct Automata {
 
 template <class T>
 void check_automata(const Automata<T>& a, const char* scores) {
-#if !defined(__CUDACC__)
-  const std::string classes = std::string("the classes of `") + scores + "`";
-  const auto check = [](const In<int32_t, 2>& array, const char* name, int row, int64_t i,
-                        int64_t most, const char* of) {
-    const int64_t value = array(row, i);
-    if (value >= 0 && value <= most) return;
-    refuse(element(name, row, i), value, 0, most, of);
-  };
-  for (int64_t e = 0; e < a.size(); ++e) {
-    if (a.batch() == 0 || Accum<T>(a.weights(e)) == highest<Accum<T>>()) continue;
-    check(a.edges, "edges", 0, e, INT32_MAX, "a state");
-    check(a.edges, "edges", 1, e, INT32_MAX, "a state");
-    check(a.edges, "edges", 2, e, a.classes - 1, classes.c_str());
-    check(a.edges, "edges", 3, e, a.batch() - 1, "a sequence of the batch");
+  if constexpr (kHostReads) {
+    const std::string classes = std::string("the classes of `") + scores + "`";
+    const auto check = [](const In<int32_t, 2>& array, const char* name, int row, int64_t i,
+                          int64_t most, const char* of) {
+      const int64_t value = array(row, i);
+      if (value >= 0 && value <= most) return;
+      refuse(element(name, row, i), value, 0, most, of);
+    };
+    for (int64_t e = 0; e < a.size(); ++e) {
+      if (a.batch() == 0 || Accum<T>(a.weights(e)) == highest<Accum<T>>()) continue;
+      check(a.edges, "edges", 0, e, INT32_MAX, "a state");
+      check(a.edges, "edges", 1, e, INT32_MAX, "a state");
+      check(a.edges, "edges", 2, e, a.classes - 1, classes.c_str());
+      check(a.edges, "edges", 3, e, a.batch() - 1, "a sequence of the batch");
+    }
+    for (int64_t b = 0; b < a.batch(); ++b) {
+      check(a.start_end_states, "start_end_states", 0, b, INT32_MAX, "a state");
+      check(a.start_end_states, "start_end_states", 1, b, INT32_MAX, "a state");
+    }
+    for (int64_t i = 0; i < a.ends(); ++i) {
+      const bool dead = a.end_cost(i) == highest<Accum<T>>();
+      if (dead || a.batch() == 0) continue;
+      check(a.end_states, "end_states", 0, i, a.batch() - 1, "a sequence of the batch");
+      check(a.end_states, "end_states", 1, i, INT32_MAX, "a state");
+    }
   }
-  for (int64_t b = 0; b < a.batch(); ++b) {
-    check(a.start_end_states, "start_end_states", 0, b, INT32_MAX, "a state");
-    check(a.start_end_states, "start_end_states", 1, b, INT32_MAX, "a state");
-  }
-  for (int64_t i = 0; i < a.ends(); ++i) {
-    const bool dead = a.end_cost(i) == highest<Accum<T>>();
-    if (dead || a.batch() == 0) continue;
-    check(a.end_states, "end_states", 0, i, a.batch() - 1, "a sequence of the batch");
-    check(a.end_states, "end_states", 1, i, INT32_MAX, "a state");
-  }
-#else
-  (void)a, (void)scores;
-#endif
 }
 
 // Groups of equal keys: the numbers from 0 to n - 1 in the order of their keys, those with equal

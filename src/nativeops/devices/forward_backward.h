@@ -153,9 +153,7 @@ struct Passes {
   KERNEL Row<A> after(int64_t frames) const {
     return frames > 0 ? history.after(frames - 1, graph.base) : history.before(0, graph.base);
   }
-  KERNEL int64_t parts(int64_t b) const {
-    return (costs.frames(b) + history.part - 1) / history.part;
-  }
+  KERNEL int64_t parts(int64_t b) const { return ceil_div(costs.frames(b), history.part); }
   // The row before the first frame.
   KERNEL void start(Team team, Row<A> first) const {
     const Row<A> seen = graph.row(kSum);

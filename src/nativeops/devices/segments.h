@@ -204,7 +204,7 @@ class SegmentsMemory {
   SegmentsMemory(Device& dev, const Automata<T>& automata, In<T, 4> scores, In<T, 2> length_costs,
                  In<int32_t, 1> length_models)
       : index(dev, automata),
-        room((scores.size(0) + kTermsAtOnce - 1) / kTermsAtOnce * kTermsAtOnce),
+        room(round_up(scores.size(0), kTermsAtOnce)),
         models(length_costs ? length_costs.size(0) : 1),
         scores_(scores),
         length_costs_(length_costs),
@@ -236,20 +236,19 @@ class SegmentsMemory {
 // Models of length: those of edges that exist.
 template <class T>
 void check_segments(const Automata<T>& a, const In<T, 4>& scores, const In<int32_t, 1>& lengths,
-                    [[maybe_unused]] const In<T, 2>& length_costs,
-                    [[maybe_unused]] const In<int32_t, 1>& length_models) {
+                    const In<T, 2>& length_costs, const In<int32_t, 1>& length_models) {
   check_range("lengths", lengths, 0, scores.size(1), "the frames of `scores`");
   check_automata(a, "scores");
-#if !defined(__CUDACC__)
-  if (!length_costs || a.batch() == 0) return;
-  const int64_t last = length_costs.size(0) - 1;
-  for (int64_t e = 0; e < a.size(); ++e) {
-    if (Accum<T>(a.weights(e)) == highest<Accum<T>>()) continue;
-    const int64_t k = length_models ? length_models(e) : 0;
-    if (k >= 0 && k <= last) continue;
-    refuse(element("length_models", e), k, 0, last, "the rows of `length_costs`");
+  if constexpr (kHostReads) {
+    if (!length_costs || a.batch() == 0) return;
+    const int64_t last = length_costs.size(0) - 1;
+    for (int64_t e = 0; e < a.size(); ++e) {
+      if (Accum<T>(a.weights(e)) == highest<Accum<T>>()) continue;
+      const int64_t k = length_models ? length_models(e) : 0;
+      if (k >= 0 && k <= last) continue;
+      refuse(element("length_models", e), k, 0, last, "the rows of `length_costs`");
+    }
   }
-#endif
 }
 
 }  // namespace nativeops

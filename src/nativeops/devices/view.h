@@ -14,6 +14,16 @@
 
 namespace nativeops {
 
+// How many parts hold n, the last one perhaps not full, and what they have room for; n >= 0.
+template <class T>
+HOST_DEVICE constexpr T ceil_div(T n, std::common_type_t<T> part) {
+  return ceil_div(n, part);
+}
+template <class T>
+HOST_DEVICE constexpr T round_up(T n, std::common_type_t<T> part) {
+  return ceil_div(n, part) * part;
+}
+
 template <class T, int N>
 struct View {
   T* data;

@@ -318,5 +318,5 @@ def test_failures_are_those_of_other_frameworks(monkeypatch, said, error, text):
 
 def test_op_of_the_cpu_is_refused_where_a_program_is_lowered_for_cuda():
     program = jax.jit(ctc_prefixes).trace(jnp.zeros((3, 1, 4)))
-    with pytest.raises(DeviceError, match="ctc_prefixes: it runs on the CPU only"):
+    with pytest.raises(DeviceError, match="ctc_beam_search: it runs on the CPU only"):
         program.lower(lowering_platforms=("cuda",))

@@ -57,7 +57,7 @@ def test_blank_that_is_no_class_is_refused() -> None:
     with pytest.raises(RangeError, match="forced_align: `blank` is 4, but must be from 0 to 3"):
         forced_align(x, targets, blank=4)
     counts = [torch.tensor([n], dtype=torch.int32, device="cuda") for n in (5, 2)]
-    with pytest.raises(RangeError, match="rnnt_costs: `blank` is 4, but must be from -1"):
+    with pytest.raises(RangeError, match="rnnt_loss: `blank` is 4, but must be from -1"):
         rnnt_costs(torch.zeros(1, 5, 3, 4, device="cuda"), targets, *counts, blank=4)
 
 

@@ -36,11 +36,11 @@ void fill_chunks(Device& dev, const Cut& cut, int64_t batch, Out<T, 3> chunks, R
   constexpr int64_t kStreams = 8, kTasks = 64;
   const int64_t starts = std::min(cut.step, cut.size);
   const int64_t some = std::max<int64_t>(1, batch * starts / kTasks);  // sequences of a task
-  const int64_t parts = (batch + some - 1) / some;
+  const int64_t parts = ceil_div(batch, some);
   const bool past = is_long(chunks);
   dev.parallel(starts * parts, [&](int64_t task) {
     const int64_t u0 = task / parts, b0 = task % parts * some, b1 = std::min(batch, b0 + some);
-    const int64_t rows = (cut.size - u0 + cut.step - 1) / cut.step;
+    const int64_t rows = ceil_div(cut.size - u0, cut.step);
     for (int64_t j0 = 0; j0 < rows; j0 += kStreams) {
       const int64_t j1 = std::min(rows, j0 + kStreams);
       std::optional<Stream<T>> to[kStreams];
@@ -123,14 +123,14 @@ void fold_chunks(Device& dev, const Cut& cut, In<T, 3> chunks, Out<T, 3> x, Take
   constexpr int64_t kTasks = 64;
   const int64_t batch = x.size(1), width = x.size(2), starts = std::min(cut.step, cut.time);
   const int64_t some = std::max<int64_t>(1, batch * starts / kTasks);  // sequences of a task
-  const int64_t parts = (batch + some - 1) / some;
+  const int64_t parts = ceil_div(batch, some);
   const int64_t ahead = 2 * cut.step;
   const bool near = !is_long(chunks);
   const int64_t in_line = kLine / static_cast<int64_t>(sizeof(T));
   const bool past = is_long(x) && fills_lines(&x(0, 0, 0), width) && x.stride(0) % in_line == 0;
   dev.parallel(starts * parts, [&](int64_t task) {
     const int64_t u0 = task / parts, b0 = task % parts * some, b1 = std::min(batch, b0 + some);
-    const int64_t streams = (cut.size - u0 + cut.step - 1) / cut.step;
+    const int64_t streams = ceil_div(cut.size - u0, cut.step);
     std::vector<const T*> rows(static_cast<size_t>(std::max<int64_t>(streams, 0)));
     for (int64_t b = b0; b < b1; ++b) {
       for (int64_t i = 0, t = u0; t < cut.time; ++i, t += cut.step) {

@@ -128,6 +128,24 @@ void finish_row(const FrameSums<T>& sums, int64_t frames, int64_t d, Valid valid
   }
 }
 
+// f(low, end, i, j) for the frames i .. j - 1 of the rows low .. end - 1: blocks of frames for as
+// many rows as lie side by side elsewhere, spread over the pool. Long rows are cut rather than lent
+// to several threads, which would write to the same lines.
+template <class F>
+void for_tiles(Device& dev, int64_t rows, int64_t frames, int64_t bytes, int64_t together,
+               int64_t block, F f) {
+  const int64_t each = std::max<int64_t>(1, bytes / std::max<int64_t>(1, rows));
+  const int64_t some = std::max<int64_t>(1, kPartBytes / (each * together)) * together;
+  const int64_t pieces = ceil_div(each * std::min(some, rows), kPartBytes);
+  const int64_t length =
+      round_up(std::max<int64_t>(1, ceil_div(frames, std::max<int64_t>(1, pieces))), block);
+  const int64_t groups = ceil_div(rows, some);
+  dev.parallel(groups * ceil_div(frames, length), [&](int64_t task) {
+    const int64_t low = task % groups * some, i = task / groups * length;
+    f(low, std::min(rows, low + some), i, std::min(frames, i + length));
+  });
+}
+
 // x[t, b] = mean or sum of all chunks' rows for that frame that are taken; 0 unless valid(t, b).
 template <bool kMean, class T, class Valid>
 [[gnu::noinline]] void fold_narrow(Device& dev, const Cut& cut, In<T, 3> chunks,
@@ -135,12 +153,12 @@ template <bool kMean, class T, class Valid>
   using Tile = FrameTile<T>;
   const Out<T, 3>& x = out.x;
   const int64_t batch = x.size(1), width = x.size(2), rows = std::min(cut.step, cut.time) * batch;
-  const int64_t most = (cut.time + cut.step - 1) / cut.step;  // frames of one row
+  const int64_t most = ceil_div(cut.time, cut.step);  // frames of one row
   const int64_t whole = cut.time - (most - 1) * cut.step, block = Tile::kNumbers / width;
   const bool merged = merges(x) && (!kMean || (merges(out.mask) && merges(out.factors)));
   const auto taken = chunk_mask ? cut.by_sequence(chunk_mask) : View<const bool, 3>{};
   const auto parts = cut.by_sequence(chunks);
-  for_rows(dev, rows, chunks.count() * sizeof(T), [&](int64_t low, int64_t end) {
+  const auto fold = [&](int64_t low, int64_t end, int64_t first, int64_t last) {
     FrameSums<T> sums(cut, parts, taken);
     Tile tile;
     const auto fill_tile = [&](int64_t u, int64_t b, int64_t count, int64_t i0, int64_t i1) {
@@ -163,14 +181,15 @@ template <bool kMean, class T, class Valid>
       }
     };
     for_runs(low, end, batch, merged, whole, [&](int64_t u, int64_t b, int64_t count) {
-      const int64_t frames = u < whole ? most : most - 1;
+      const int64_t frames = std::min(last, u < whole ? most : most - 1);
       for (int64_t r = 0; r < count; r += Tile::kRows) {
         const int64_t row = u * batch + b + r, some = std::min(count - r, Tile::kRows);
-        for (int64_t i = 0; i < frames; i += block)
+        for (int64_t i = first; i < frames; i += block)
           fill_tile(row / batch, row % batch, some, i, std::min(frames, i + block));
       }
     });
-  });
+  };
+  for_tiles(dev, rows, most, chunks.count() * sizeof(T), Tile::kRows, block, fold);
 }
 
 }  // namespace nativeops::tuned

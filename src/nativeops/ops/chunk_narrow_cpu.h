@@ -40,15 +40,17 @@ void for_runs(int64_t low, int64_t end, int64_t batch, bool merged, int64_t spli
   }
 }
 
-// f(low, end) for all rows in parts, spread over the pool; a part is small enough to be gone over
-// twice, and, if all threads get one, has rows that lie side by side elsewhere.
+// Bytes of rows that are small enough to be gone over twice.
+constexpr int64_t kPartBytes = 128 << 10;
+
+// f(low, end) for all rows in such parts, spread over the pool; a part has, if all threads get one,
+// rows that lie side by side elsewhere.
 template <class F>
 void for_rows(Device& dev, int64_t rows, int64_t bytes, F f) {
-  constexpr int64_t kBytes = 128 << 10;
   const int64_t each = std::max<int64_t>(1, bytes / std::max<int64_t>(1, rows));
   const int64_t together = std::clamp<int64_t>(rows / dev.num_threads(), 1, 8);
-  const int64_t some = std::max(together, kBytes / each / together * together);
-  dev.parallel((rows + some - 1) / some,
+  const int64_t some = std::max(together, kPartBytes / each / together * together);
+  dev.parallel(ceil_div(rows, some),
                [&](int64_t task) { f(task * some, std::min(rows, (task + 1) * some)); });
 }
 
@@ -108,7 +110,7 @@ inline void mark_valid_rows(const Cut& cut, const FrameMask& valid, View<bool, 3
     const int64_t at = u, sequence = b, over = valid.lengths(b) - u;
     if (++b == batch) b = 0, ++u;
     if (over > (n - 1) * cut.step) continue;
-    const int64_t here = over > 0 ? (over + cut.step - 1) / cut.step : 0;
+    const int64_t here = over > 0 ? ceil_div(over, cut.step) : 0;
     std::fill_n(&held(at, sequence, here), n - here, false);
   }
 }

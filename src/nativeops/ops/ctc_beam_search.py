@@ -18,7 +18,7 @@ class CtcPrefixes(NamedTuple, Generic[Array]):
     frames: Int32[Array, "b n_best t"]
 
 
-@op(kernel="ctc_beam_search.h", devices="cpu")
+@op(kernel="ctc_beam_search.h", devices="cpu", caller="ctc_beam_search")
 def ctc_prefixes(
     logits: Float[Array, "t b c"],
     lengths: Lengths[Array, "b"] | None = None,

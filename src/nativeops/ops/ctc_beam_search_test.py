@@ -194,7 +194,7 @@ def test_threads_do_not_change_a_bit() -> None:
 def test_wrong_value_is_refused(options, text) -> None:
     with pytest.raises(RangeError) as caught:
         ctc_prefixes(np.zeros((5, 1, 4)), **options)
-    assert str(caught.value) == f"ctc_prefixes: {text}"
+    assert str(caught.value) == f"ctc_beam_search: {text}"
 
 
 def test_there_is_no_gradient_and_it_says_so() -> None:

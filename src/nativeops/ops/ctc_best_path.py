@@ -17,7 +17,7 @@ class CtcBestPath(NamedTuple, Generic[Array]):
     scores: Float[Array, "b"]
 
 
-@op(kernel="ctc_best_path.h", independent="b")
+@op(kernel="ctc_best_path.h", independent="b", caller="ctc_greedy_decode")
 def ctc_best_path(
     logits: Float[Array, "t b c"],
     input_lengths: Lengths[Array, "b"] | None = None,

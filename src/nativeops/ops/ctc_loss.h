@@ -22,7 +22,7 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
   const auto sums = log_sums ? log_sums : dense(own_sums.data(), steps, batch, 3);
   ctc::sum_frames(dev, problem, sums);
   // Without a gradient nobody needs the way back, nor what lies between.
-  const int64_t ways = slopes ? 2 : 1, blocks = (steps + ctc::kBlock - 1) / ctc::kBlock;
+  const int64_t ways = slopes ? 2 : 1, blocks = ceil_div(steps, ctc::kBlock);
   auto memory = dev.template workspace<double>(slopes ? 2 * blocks * batch * 2 * states : 0);
   auto own_scores = dev.template workspace<double>(batch);
   const auto kept = dense(memory.data(), 2, blocks, batch, 2, states);

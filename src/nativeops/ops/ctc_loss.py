@@ -15,7 +15,7 @@ class CtcLosses(NamedTuple, Generic[Array]):
     slopes: Kept[Float[Array, "t b s+1"]]
 
 
-@op(kernel="ctc_loss.h", independent="b")
+@op(kernel="ctc_loss.h", independent="b", caller="ctc_loss")
 def ctc_losses(
     logits: Float[Array, "t b c"],
     targets: Int[Array, "b s"],
@@ -70,7 +70,7 @@ def ctc_losses(
     return CtcLosses(*_ctc.losses(problem, normalized, zero_infinity))
 
 
-@op(kernel="ctc_loss.h", independent="b")
+@op(kernel="ctc_loss.h", independent="b", caller="ctc_loss")
 def ctc_losses_grad(
     logits: Float[Array, "t b c"],
     targets: Int[Array, "b s"],

@@ -88,25 +88,23 @@ void fast_baum_welch(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T
 
 // Refuses sequences that do not lie within the frames, or that share some.
 inline void check_packed(In<int32_t, 1> starts, In<int32_t, 1> lengths, int64_t frames) {
-#if !defined(__CUDACC__)
-  check_range("seq_starts", starts, 0, frames, "the frames of `am_scores`");
-  std::vector<bool> taken(static_cast<size_t>(frames));
-  for (int64_t b = 0; b < starts.size(0); ++b) {
-    const std::string what = element("lengths", b);
-    if (lengths(b) < 0 || lengths(b) > frames - starts(b)) {
-      refuse(what, lengths(b), 0, frames - starts(b),
-             "the frames of `am_scores` from its start on");
-    }
-    for (int64_t t = starts(b); t < starts(b) + lengths(b); ++t) {
-      if (taken[static_cast<size_t>(t)]) {
-        refuse(what, lengths(b), "then frame " + std::to_string(t) + " belongs to two sequences");
+  if constexpr (kHostReads) {
+    check_range("seq_starts", starts, 0, frames, "the frames of `am_scores`");
+    std::vector<bool> taken(static_cast<size_t>(frames));
+    for (int64_t b = 0; b < starts.size(0); ++b) {
+      const std::string what = element("lengths", b);
+      if (lengths(b) < 0 || lengths(b) > frames - starts(b)) {
+        refuse(what, lengths(b), 0, frames - starts(b),
+               "the frames of `am_scores` from its start on");
       }
-      taken[static_cast<size_t>(t)] = true;
+      for (int64_t t = starts(b); t < starts(b) + lengths(b); ++t) {
+        if (taken[static_cast<size_t>(t)]) {
+          refuse(what, lengths(b), "then frame " + std::to_string(t) + " belongs to two sequences");
+        }
+        taken[static_cast<size_t>(t)] = true;
+      }
     }
   }
-#else
-  (void)starts, (void)lengths, (void)frames;
-#endif
 }
 
 template <class T, class Walk = TeamEach<Passes<T>>>

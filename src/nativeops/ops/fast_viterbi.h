@@ -12,7 +12,7 @@ struct TeamPaths {
   template <class T, class F>
   static void run(Device& dev, const Index<T>& index, int64_t steps, F search_of, Out<T, 1> scores,
                   int64_t mask_idx) {
-    const int64_t part = part_of(steps, index.width), parts = (steps + part - 1) / part;
+    const int64_t part = part_of(steps, index.width), parts = ceil_div(steps, part);
     auto best = dev.template workspace<double>((3 + parts + 1) * index.width);
     auto came = dev.template workspace<int32_t>(part * index.width);
     const Trellis trellis{best.data(), came.data(), index.width, part};

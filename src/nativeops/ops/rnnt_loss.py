@@ -18,7 +18,7 @@ class RnntCosts(NamedTuple, Generic[Array]):
     lattice: Kept[Accum[Array, "*b 4 t u+1"]]
 
 
-@op(kernel="rnnt_loss.h", logs="t")
+@op(kernel="rnnt_loss.h", logs="t", caller="rnnt_loss")
 def rnnt_costs(
     logits: Float[Array, "*b t u+1 v"],
     targets: Int[Array, "*b u"],
@@ -139,7 +139,7 @@ def _betas(cell: Any, each_frame: bool) -> Any:
     return beta
 
 
-@op(kernel="rnnt_loss.h", logs="t")
+@op(kernel="rnnt_loss.h", logs="t", caller="rnnt_loss")
 def rnnt_costs_grad(
     logits: Float[Array, "*b t u+1 v"],
     targets: Int[Array, "*b u"],

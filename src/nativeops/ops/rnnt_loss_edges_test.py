@@ -130,4 +130,4 @@ def test_wrong_value_is_refused_in_the_same_words(framework, text) -> None:
     make = getattr(module, "asarray", None) or module.constant
     with pytest.raises(RangeError) as caught:
         rnnt_costs(*(make(a) for a in (x, y, t_len, u_len)), blank=blank)
-    assert str(caught.value) == f"rnnt_costs: {text}"
+    assert str(caught.value) == f"rnnt_loss: {text}"

@@ -53,7 +53,7 @@ void copy(Device& dev, In<T, 3> from, Out<T, 3> to) {
     return fill(dev, to, [=](int64_t t, int64_t b, int64_t j) { return from(t, b, j); });
   }
   const int64_t count = to.count();
-  dev.parallel((count + kPart - 1) / kPart, [=](int64_t part) {
+  dev.parallel(ceil_div(count, kPart), [=](int64_t part) {
     const int64_t first = part * kPart, n = std::min(kPart, count - first);
     std::memcpy(to.data + first, from.data + first, static_cast<size_t>(n) * sizeof(T));
   });
@@ -84,7 +84,7 @@ void sparse_to_dense(Device& dev, In<T, 3> initial, In<I, 2> time, In<I, 2> labe
     copy(dev, initial, out);
     if (out.count() == 0) return;
     const int64_t some = std::max<int64_t>(1, kEntries / std::max<int64_t>(1, n));  // sequences
-    dev.parallel((batch + some - 1) / some, [=](int64_t task) {
+    dev.parallel(ceil_div(batch, some), [=](int64_t task) {
       const int64_t low = task * some, end = std::min(batch, low + some);
       for (int64_t i = 0; i < n; ++i) {
         for (int64_t b = low; b < end; ++b) {

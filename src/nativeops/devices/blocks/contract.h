@@ -19,7 +19,7 @@ constexpr int kThreads = kContractSide * kContractSide;
 template <class T>
 int64_t squares(const View<T, 3>& out, int per) {
   const int64_t side = kContractSide * per;
-  return out.size(0) * ((out.size(1) + side - 1) / side) * ((out.size(2) + side - 1) / side);
+  return out.size(0) * ceil_div(out.size(1), side) * ceil_div(out.size(2), side);
 }
 
 template <int kPer, class T, class Va, class Vc, class Vat, class Term, class Fold>
@@ -138,8 +138,8 @@ struct Kernel {
 template <int kPer, class T, class Va, class Vc, class Vat, class Term, class Fold>
 void run(Device& dev, View<T, 3> out, Va a, Vc c, Vat at, Term term, Fold fold) {
   using Squares = Kernel<kPer, T, Va, Vc, Vat, Term, Fold>;
-  const int64_t row_blocks = (out.size(1) + Squares::kSquare - 1) / Squares::kSquare;
-  const int64_t column_blocks = (out.size(2) + Squares::kSquare - 1) / Squares::kSquare;
+  const int64_t row_blocks = ceil_div(out.size(1), Squares::kSquare);
+  const int64_t column_blocks = ceil_div(out.size(2), Squares::kSquare);
   launch(dev, static_cast<unsigned>(min2(squares(out, kPer), kMaxGrid)),
          Dim3(kContractSide, kContractSide),
          Squares{out, a, c, at, term, fold, row_blocks, column_blocks});

@@ -24,22 +24,22 @@ struct RowWalk {
     for (int axis = 0; axis < N; ++axis) size[axis] = view.size(axis);
     for (int axis = 0; axis + 1 < N; ++axis) rows *= size[axis];
     const int64_t length = size[N - 1];
-    const auto turns = [&] { return (length + lanes - 1) / lanes; };
+    const auto turns = [&] { return ceil_div(length, lanes); };
     int64_t most = max2<int64_t>(1, min2(kMostTurns, rows * length / kManyThreads));
     lanes = kBlockThreads;
     while (lanes > kSide && lanes * most > length) lanes /= 2;
     while (lanes > kLine && (turns() * lanes - length) * 8 > length) lanes /= 2;  // few are idle
     while (lanes > 1 && lanes / 2 >= length) lanes /= 2;
-    most = max2(most, (turns() + kMostStrips - 1) / kMostStrips);
+    most = max2(most, ceil_div(turns(), kMostStrips));
     width = most * lanes;
-    strips = (length + width - 1) / width;
+    strips = ceil_div(length, width);
     rows_of_block = kBlockThreads / lanes;
     for (shift = 0; 1 << shift < lanes;) ++shift;
   }
 
   // x: so many rows each; y: the strips.
   Dim3 grid() const {
-    return Dim3(static_cast<unsigned>(min2((rows + rows_of_block - 1) / rows_of_block, kMaxGrid)),
+    return Dim3(static_cast<unsigned>(min2(ceil_div(rows, rows_of_block), kMaxGrid)),
                 static_cast<unsigned>(min2(strips, kMaxGrid)));
   }
 

@@ -19,7 +19,7 @@ namespace nativeops {
 // How many blocks suit a loop over n elements, given to `launch` with kBlockThreads.
 inline unsigned grid_for(int64_t n) {
   return static_cast<unsigned>(
-      min2<int64_t>((n + kBlockThreads - 1) / kBlockThreads, min2<int64_t>(kMaxGrid, 65535)));
+      min2<int64_t>(ceil_div(n, kBlockThreads), min2<int64_t>(kMaxGrid, 65535)));
 }
 
 // `for (int64_t i : range(n))` gives every i in [0, n) to one thread of a grid and blocks in x.

@@ -60,7 +60,7 @@ void sum_rows(Device& dev, int64_t rows, View<T, 1> to, F f) {
   constexpr int64_t kLeast = 4, kMost = 32, kMostParts = 2048, kManyThreads = 1 << 19;
   const int64_t n = to.size(0), fitting = min2(kMost, rows * n / kManyThreads);
   const int64_t some = max2(max2(kLeast, fitting), rows / kMostParts);  // rows of a part
-  const int64_t parts = (rows + some - 1) / some, strips = (n + kBlockThreads - 1) / kBlockThreads;
+  const int64_t parts = ceil_div(rows, some), strips = ceil_div(n, kBlockThreads);
   auto memory = dev.template workspace<A>(parts * n);
   const View<A, 2> sums = dense(memory.data(), parts, n);
   const auto add = [=] KERNEL(Team team, int64_t item) {

@@ -148,7 +148,7 @@ struct ItemKernel {
 // The threads of a team whose loops have so many turns: whole warps.
 inline unsigned team_threads(int64_t width) {
   constexpr int64_t kWarp = 32;
-  const int64_t warps = (width + kWarp - 1) / kWarp * kWarp;
+  const int64_t warps = round_up(width, kWarp);
   return static_cast<unsigned>(max2(kWarp, min2<int64_t>(kBlockThreads, warps)));
 }
 

@@ -30,9 +30,7 @@ struct TensorProduct {
   int64_t w_step;  // from row to row
 
   // A vector with zeros behind its last number.
-  HOST_DEVICE static int64_t padded(int64_t depth) {
-    return (depth + kChunk - 1) / kChunk * kChunk;
-  }
+  HOST_DEVICE static int64_t padded(int64_t depth) { return round_up(depth, kChunk); }
   // A row of weights, so long that two rows which are read at once lie in different banks.
   HOST_DEVICE static int64_t row_step(int64_t depth) {
     const int64_t step = Parts * padded(depth);

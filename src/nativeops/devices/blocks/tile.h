@@ -59,8 +59,7 @@ struct TileKernel {
 // f(block) for every tile of the last two axes of a view.
 template <class T, class F>
 void for_each_tile(Device& dev, View<T, 3> view, F f) {
-  const int64_t rows = (view.size(1) + kTile - 1) / kTile,
-                cols = (view.size(2) + kTile - 1) / kTile;
+  const int64_t rows = ceil_div(view.size(1), kTile), cols = ceil_div(view.size(2), kTile);
   const TileKernel<F> kernel{f, rows, cols, view.size(0) * rows * cols};
   const unsigned grid = static_cast<unsigned>(min2(kernel.tiles, kMaxGrid));
   launch(dev, grid, Dim3(kTile, kTileThreads), kernel);

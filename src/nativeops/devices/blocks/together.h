@@ -136,7 +136,7 @@ struct StepProduct {
       own[r] = weights + min2(row + r * kLaneRows, rows - 1) * w_step;
     }
     float sum[RowsPerLane][ItemsPerLane] = {};
-    const int pieces = static_cast<int>((depth + piece - 1) / piece);
+    const int pieces = static_cast<int>(ceil_div(depth, piece));
     for (int p = 0; p < kStages - 1; ++p) fetch(p, count, vector);
     for (int p = 0; p < pieces; ++p) {
       await_copies<kStages - 2>();
@@ -217,17 +217,16 @@ Spread spread(Device& dev, int64_t units, int64_t gates, int64_t depth, int64_t 
   const Together most = together(dev);
   Spread best;
   for (int64_t own = min2<int64_t>(units, Product::kRows / gates); own > 0; --own) {
-    const int64_t unit_blocks = (units + own - 1) / own, held = own * gates;
+    const int64_t unit_blocks = ceil_div(units, own), held = own * gates;
     if (own * Product::kItems > kTogetherThreads || unit_blocks > most.blocks) continue;
     const int64_t items = (batch + most.blocks / unit_blocks - 1) / (most.blocks / unit_blocks);
     const StepPlan plan =
         Product::plan(held, depth, min2<int64_t>(items, Product::kItems), most.scratch_bytes);
     if (plan.scratch_bytes == 0) continue;
-    const int64_t passes = (items + Product::kItems - 1) / Product::kItems;
+    const int64_t passes = ceil_div(items, Product::kItems);
     const int64_t work = (plan.cycles + 1500) * passes;
     if (best && work >= best.work) continue;
-    best = {own, items, unit_blocks, (batch + items - 1) / items, plan.piece, plan.scratch_bytes,
-            work};
+    best = {own, items, unit_blocks, ceil_div(batch, items), plan.piece, plan.scratch_bytes, work};
   }
   return best;
 }

@@ -65,7 +65,7 @@ constexpr int64_t kGrain = 16384;
 
 // How many blocks suit a loop over n elements. It depends on n alone, as every partition must.
 inline unsigned grid_for(int64_t n) {
-  return static_cast<unsigned>(min2<int64_t>((n + kGrain - 1) / kGrain, 4096));
+  return static_cast<unsigned>(min2<int64_t>(ceil_div(n, kGrain), 4096));
 }
 
 // kernel() runs once in every block of the grid. The size of the block only matters elsewhere.
@@ -94,7 +94,7 @@ struct Range {
   Iterator end() const { return {high}; }
 };
 inline Range range(int64_t n) {
-  const int64_t part = (n + gridDim.x - 1) / gridDim.x, low = min2<int64_t>(n, part * blockIdx.x);
+  const int64_t part = ceil_div(n, gridDim.x), low = min2<int64_t>(n, part * blockIdx.x);
   return {low, min2<int64_t>(n, low + part)};
 }
 

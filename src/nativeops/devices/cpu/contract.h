@@ -55,7 +55,7 @@ class Tile {
 
   template <class Va, class Vc, class Vat, class Term, class Fold>
   void run(const Va& a, const Vc& c, const Vat& at, Term term, Fold fold) {
-    const int padded = (cols + kLanes - 1) / kLanes * kLanes;
+    const int padded = round_up(cols, kLanes);
     const Acc init = fold.template init<Acc>();
     for (int i = 0; i < rows + rows % 2; ++i) {
       for (int j = 0; j < padded; ++j) sum_[i][j] = init;
@@ -123,7 +123,7 @@ class Tile {
 // Rows of one task: fewer where there would be too few tasks for many threads.
 inline int task_rows(int64_t batches, int64_t rows, int64_t column_blocks) {
   int task = kRows;
-  while (task > 8 && batches * column_blocks * ((rows + task - 1) / task) < 64) task /= 2;
+  while (task > 8 && batches * column_blocks * ceil_div(rows, task) < 64) task /= 2;
   return task;
 }
 
@@ -179,13 +179,13 @@ void contract(Device& dev, View<T, 3> out, Va a, Vc c, Vat at, Term term, Fold f
   const bool reads_rows = a.stride(2) == 1 || rows * a.size(2) <= kGrain;
   if (cols <= kFewColumns && reads_rows) {
     const int64_t height = max2<int64_t>(kTogether, kGrain / (cols * (a.size(2) + 4)));
-    return dev.parallel((n * rows + height - 1) / height, [&](int64_t task) {
+    return dev.parallel(ceil_div(n * rows, height), [&](int64_t task) {
       fold_rows(out, a, c, at, task * height, min2(n * rows, (task + 1) * height), term, fold);
     });
   }
-  const int64_t column_blocks = (cols + kWidth - 1) / kWidth;
+  const int64_t column_blocks = ceil_div(cols, kWidth);
   const int height = task_rows(n, rows, column_blocks);
-  const int64_t row_blocks = (rows + height - 1) / height;
+  const int64_t row_blocks = ceil_div(rows, height);
   auto run = [&](int64_t task) {
     Tile<Acc, Loaded<Va>, Loaded<Vc>, Loaded<Vat>> tile;
     tile.batch = task / (row_blocks * column_blocks);

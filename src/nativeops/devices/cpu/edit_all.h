@@ -168,10 +168,10 @@ void run_all(Device& dev, const std::vector<Sequence<I>>& patterns,
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return rows.length[a] < rows.length[b]; });
-  const int64_t parts = (rows.count() + kPart - 1) / kPart;
+  const int64_t parts = ceil_div(rows.count(), kPart);
   // Each task makes the tables of its patterns, so it needs many texts.
   const int64_t some = std::max(kFewest, columns.count() * parts / kTasks);
-  const int64_t slices = (columns.count() + some - 1) / some;
+  const int64_t slices = ceil_div(columns.count(), some);
   dev.parallel(parts * slices, [&](int64_t task) {
     const int64_t part = task / slices * kPart, slice = task % slices * some;
     const int count = static_cast<int>(std::min(kPart, rows.count() - part));

@@ -30,7 +30,7 @@ constexpr int64_t kCycles[] = {0, 22, 24, 29, 34};
 
 // What bands of so many vectors cost.
 inline int64_t cost_of_bands(const Passable& cells, int64_t vectors) {
-  const int64_t words = vectors * kWords, rows = words * kBits, bands = (cells.n + rows - 1) / rows;
+  const int64_t words = vectors * kWords, rows = words * kBits, bands = ceil_div(cells.n, rows);
   return bands * (std::min(rows, cells.n) + cells.width() + words) * kCycles[vectors];
 }
 inline int64_t best_vectors(const Passable& cells) {
@@ -43,7 +43,7 @@ inline int64_t best_vectors(const Passable& cells) {
 
 // Whether they cost less than the whole table, which is shared by some threads.
 inline bool worth_bands(const Passable& cells, int64_t threads) {
-  const int64_t all = (cells.n + kBandRows - 1) / kBandRows * cells.m * kCycles[kVectors];
+  const int64_t all = ceil_div(cells.n, kBandRows) * cells.m * kCycles[kVectors];
   return cost_of_bands(cells, best_vectors(cells)) < all / threads;
 }
 
@@ -131,7 +131,7 @@ class Banded {
   // above. Returns how much larger the last one is than the row above the first: in the last column
   // if that is the last row, else in the first.
   int64_t run_band(int64_t row, int64_t rows, int64_t from, int64_t end) {
-    const int64_t vectors = (words_for(rows) + kWords - 1) / kWords, words = vectors * kWords;
+    const int64_t vectors = ceil_div(words_for(rows), kWords), words = vectors * kWords;
     find(row, rows, words);
     alignas(64) uint64_t plus[kVectors * kWords], minus[kVectors * kWords] = {};
     std::fill_n(plus, words, ~uint64_t{0});

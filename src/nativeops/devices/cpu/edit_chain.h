@@ -198,7 +198,7 @@ class LongPair {
   }
   void run(Device& dev) {
     const int64_t width = std::clamp<int64_t>(columns_ / 8, 512, 4096);
-    const int64_t tiles = (columns_ + width - 1) / width;
+    const int64_t tiles = ceil_div(columns_, width);
     const int64_t steps = rows_ * columns_ / (kBits * kWords) * 16;
     run_phases(dev, bands() + tiles - 1, bands(), steps, [&](int64_t, int64_t phase, int64_t b) {
       const int64_t t = phase - b;
@@ -212,10 +212,10 @@ class LongPair {
   const uint64_t* minus() const { return minus_.data(); }
 
  private:
-  int64_t bands() const { return (rows_ + kBandRows - 1) / kBandRows; }
+  int64_t bands() const { return ceil_div(rows_, kBandRows); }
   int64_t vectors(int64_t band) const {
     const int64_t rows = std::min(kBandRows, rows_ - band * kBandRows);
-    return (words_for(rows) + kWords - 1) / kWords;
+    return ceil_div(words_for(rows), kWords);
   }
 
   void tile(int64_t b, int64_t first, int64_t count, bool last) {

@@ -8,7 +8,7 @@
 namespace nativeops::tuned::edits {
 
 constexpr int64_t kBits = 64;  // rows of the table in a word
-inline int64_t words_for(int64_t rows) { return (rows + kBits - 1) / kBits; }
+inline int64_t words_for(int64_t rows) { return ceil_div(rows, kBits); }
 
 // 64 rows of one column of the table D, as differences down the column: bit i of `plus` and `minus`
 // says that D[i, j] - D[i-1, j] is 1 or -1. Myers 1999 in the form of Hyyrö 2003, figure 5, but

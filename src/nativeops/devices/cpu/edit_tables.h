@@ -39,7 +39,7 @@ void order_by_columns(std::vector<Task<I>>& tasks) {
 // task_of(i) for 0 ≤ i < count, in the order in which groups are made of them.
 template <class I, class Tasks, class F>
 void run_groups(Device& dev, int64_t count, int64_t cycles, Tasks&& task_of, F&& done) {
-  const int64_t groups = (count + kWords - 1) / kWords;
+  const int64_t groups = ceil_div(count, kWords);
   // A part that is not worth a thread of its own is none.
   const int64_t parts = std::clamp<int64_t>(cycles / 12000, std::min<int64_t>(1, groups), groups);
   dev.parallel(parts, [&](int64_t part) {

@@ -57,7 +57,7 @@ void for_each(Device& dev, View<T, N> view, F f, int64_t cost = 1) {
   const int64_t total = view.count(), inner = view.size(N - 1);
   if (total == 0) return;
   const int64_t grain = max2<int64_t>(1, kGrain / max2<int64_t>(1, cost));
-  dev.parallel((total + grain - 1) / grain, [&](int64_t chunk) {
+  dev.parallel(ceil_div(total, grain), [&](int64_t chunk) {
     int64_t low = chunk * grain;
     const int64_t high = min2(total, low + grain);
     while (low < high) {

@@ -154,7 +154,7 @@ struct Slots {
   static std::vector<int32_t> pieces_of(int32_t slots, const int32_t* begin) {
     std::vector<int32_t> first{0};
     for (int32_t s = 0; s < slots; ++s) {
-      first.push_back(first.back() + (begin[s + 1] - begin[s] + kPiece - 1) / kPiece);
+      first.push_back(first.back() + ceil_div(begin[s + 1] - begin[s], kPiece));
     }
     return first;
   }

@@ -94,7 +94,7 @@ struct Blocks {
   static constexpr int n = kLanes<A>, kVectors = 2, kColumns = kVectors * n;
   static constexpr int kRows = NATIVEOPS_LEVEL >= 2 ? 14 : NATIVEOPS_LEVEL == 1 ? 6 : 4;
   // A block's rows lie side by side for each k, its columns as well.
-  static constexpr int kRoom = (kRows + n - 1) / n * n;
+  static constexpr int kRoom = round_up(kRows, n);
   // Words that are summed up in registers: the columns of a block are then half of the first cache.
   static constexpr int64_t kDepth = 256;
   // A tile: as many blocks as leave the sums of one thread, and its rows, in the second cache.

@@ -16,7 +16,7 @@ template <class A, class T>
 void add_rows(Device& dev, View<A, 2> rows, View<T, 1> to) {
   constexpr int64_t kStrip = 256;
   const int64_t n = to.size(0);
-  for_each_item(dev, (n + kStrip - 1) / kStrip, [=](Team team, int64_t strip) {
+  for_each_item(dev, ceil_div(n, kStrip), [=](Team team, int64_t strip) {
     const int64_t first = strip * kStrip, last = min2(n, first + kStrip);
     for (int64_t i = 1; i < rows.size(0); ++i) {
       team.each(first, last, [=](int64_t k) { rows(0, k) += rows(i, k); });

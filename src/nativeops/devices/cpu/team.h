@@ -197,9 +197,9 @@ struct Team {
 template <class F>
 void for_parts_of_items(Device& dev, int64_t n, F body) {
   constexpr int64_t kParts = 4096;
-  const int64_t size = (n + kParts - 1) / kParts;
+  const int64_t size = ceil_div(n, kParts);
   if (n > 0) {
-    dev.parallel((n + size - 1) / size,
+    dev.parallel(ceil_div(n, size),
                  [&](int64_t part) { body(part * size, min2(n, (part + 1) * size)); });
   }
 }

@@ -48,8 +48,7 @@ struct Block {
 //   for_each_tile(dev, out, [=] KERNEL(Block block) { SHARED float t[kTile][kTile]; ... });
 template <class T, class F>
 void for_each_tile(Device& dev, View<T, 3> view, F f) {
-  const int64_t rows = (view.size(1) + kTile - 1) / kTile,
-                cols = (view.size(2) + kTile - 1) / kTile;
+  const int64_t rows = ceil_div(view.size(1), kTile), cols = ceil_div(view.size(2), kTile);
   dev.parallel(view.size(0) * rows * cols, [&](int64_t i) {
     f(Block{i / (rows * cols), i / cols % rows * kTile, i % cols * kTile});
   });

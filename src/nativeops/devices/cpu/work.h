@@ -7,9 +7,6 @@
 
 namespace nativeops::tuned {
 
-constexpr int64_t ceil_div(int64_t n, int64_t part) { return (n + part - 1) / part; }
-constexpr int64_t round_up(int64_t n, int64_t part) { return ceil_div(n, part) * part; }
-
 // Waking a thread takes longer than so many vector operations (about 20 us; Zen4 EPYC, 2026-11).
 constexpr int64_t kWorthWaking = 24000;
 
