@@ -14,7 +14,7 @@ from nativeops.bench.forms import jax_rival, numpy_rival, ours_in, tensorflow_ri
 from nativeops.bench.machine import package_version
 
 # Messages of 64 numbers to the nodes of a graph; long rows; few messages to each of many nodes;
-# short rows.
+# short rows; a few of these for each segment.
 SIZES = [
     {"n": 100_000, "d": 64, "count": 1_000},
     {"n": 1_000_000, "d": 64, "count": 10_000},
@@ -22,6 +22,7 @@ SIZES = [
     {"n": 1_000_000, "d": 64, "count": 200_000},
     {"n": 1_000_000, "d": 16, "count": 200_000},
     {"n": 3_000_000, "d": 4, "count": 1_000},
+    {"n": 3_000_000, "d": 4, "count": 1_000_000},
 ]
 
 

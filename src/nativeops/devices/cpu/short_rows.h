@@ -80,6 +80,35 @@ void add_rows_by(const View<A, 2>& sum, const In<T, 2>& rows, const In<I, 1>& of
   }
 }
 
+// sum[of[i] - lowest] += rows[i] for all i for which there is a sum, in their order: the rows of
+// some thousand are listed first, without a jump that is foreseen wrongly, so that those that are
+// read later are known and fetched early.
+template <class A, class T, class I>
+void add_rows_of_range(const View<A, 2>& sum, const In<T, 2>& rows, const In<I, 1>& of,
+                       int64_t lowest) {
+  constexpr int64_t kSome = 4096, kAhead = 128;
+  const int64_t all = rows.size(0);
+  const auto place = [=](int64_t i) { return int64_t{of(i)} - lowest; };
+  with_constant(rows.size(1), [=](auto n) {
+    int64_t list[kSome + kAhead], listed = 0;
+    for (int64_t i = 0; i < all;) {
+      for (const int64_t end = min2(all, i + kSome); i < end; ++i) {
+        list[listed] = i;
+        listed += static_cast<uint64_t>(place(i)) < static_cast<uint64_t>(sum.size(0));
+      }
+      const int64_t ready = i < all ? max2<int64_t>(0, listed - kAhead) : listed;
+      for (int64_t k = 0; k < ready; ++k) {
+        const int64_t row = list[k], last = listed - 1;
+        fetch_once(at(rows, list[min2(k + kAhead, last)]));
+        fetch_early(at(sum, place(list[min2(k + kAhead / 2, last)])));
+        add_row(&sum(place(row), 0), &rows(row, 0), n);
+      }
+      std::copy(list + ready, list + listed, list);
+      listed -= ready;
+    }
+  });
+}
+
 // out[i][j] = Σ_p parts[p][i][j] in the order of p, after what `out` has if it holds a part itself;
 // the rows as one where they lie end to end.
 template <class A, class T>
