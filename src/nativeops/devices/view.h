@@ -17,7 +17,7 @@ namespace nativeops {
 // How many parts hold n, the last one perhaps not full, and what they have room for; n >= 0.
 template <class T>
 HOST_DEVICE constexpr T ceil_div(T n, std::common_type_t<T> part) {
-  return ceil_div(n, part);
+  return (n + part - 1) / part;
 }
 template <class T>
 HOST_DEVICE constexpr T round_up(T n, std::common_type_t<T> part) {

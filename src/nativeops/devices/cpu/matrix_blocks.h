@@ -19,10 +19,8 @@
 namespace nativeops::matrix_product {
 
 using simd::kLanes;
-using tuned::ceil_div;
 using tuned::Numbers;
 using tuned::parallel_if_large;
-using tuned::round_up;
 using tuned::worth_sharing;
 
 // A matrix of any dtype.
