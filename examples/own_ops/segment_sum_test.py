@@ -8,6 +8,7 @@ import pytest
 
 from nativeops.checking import ops_beside
 from nativeops.testing import check
+from nativeops.testing.aspects import num_threads
 
 OPS = ops_beside(__file__)
 segment_sum = OPS["segment_sum"]
@@ -35,7 +36,9 @@ def test_agrees_with_jax_and_its_gradient() -> None:
     ("width", "count", "parts"),
     [
         *[(1, 7, 8), (2, 390, 8), (3, 391, 4), (4, 781, 4), (4, 782, 2)],  # constant loops
-        *[(5, 12500, 2), (5, 12501, 1), (16, 7, 8), (31, 700, 4), (75, 1, 8), (75, 3000, 2)],
+        *[(5, 50000, 2), (5, 50001, 1), (16, 7, 8), (31, 700, 4), (75, 1, 8), (75, 3000, 2)],
+        *[(16, 12500, 2), (16, 12501, 1), (32, 12501, 1), (33, 12501, 1)],  # ranges, or in order
+        *[(1, 50000, 2), (1, 100000, 1), (3, 100000, 1)],
         *[(300, 12000, 2), (310, 12000, 1)],  # 28 MB of sums, and more
         *[(100, 700, 4), (170, 390, 8)],  # the result's memory holds the first part's
     ],
@@ -56,11 +59,22 @@ def test_rows_of_a_segment_are_added_in_their_order(width: int, count: int, part
 def test_strided_arrays_are_added_up_in_the_same_order() -> None:
     random = np.random.default_rng(0)
     x, segment = random.standard_normal((30000, 60)).astype(np.float32), np.arange(30000) % 3000
-    expected = segment_sum(x[:, :30].copy(), segment, count=3000)
-    out = np.zeros((3000, 60), np.float32)
-    segment_sum(x[:, :30], segment, count=3000, out=out[:, ::2])
-    assert np.array_equal(out[:, ::2], expected)
-    assert not out[:, 1::2].any()
+    for count in (3000, 20000):  # in parts, and by ranges
+        expected = segment_sum(x[:, :30].copy(), segment, count=count)
+        out = np.zeros((count, 60), np.float32)
+        segment_sum(x[:, :30], segment, count=count, out=out[:, ::2])
+        assert np.array_equal(out[:, ::2], expected)
+        assert not out[:, 1::2].any()
+
+
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    random = np.random.default_rng(0)
+    x, segment = random.standard_normal((30000, 7)), random.integers(-5, 40000, 30000)
+    found = []
+    for threads in (1, 2, 3, 5):
+        with num_threads(threads):
+            found.append(segment_sum(x, segment, count=39990))
+    assert all(np.array_equal(found[0], other) for other in found[1:])
 
 
 def test_rows_of_no_segment_take_no_part() -> None:

@@ -80,8 +80,8 @@ def from_arcs(
     Args:
         arcs: For each sequence, tuples ``(source, target, label)`` or with a weight as the fourth.
         starts: The start state, or one for each sequence.
-        ends: For each sequence, its end states and their weights. If left away, the end is the
-            state with the largest number.
+        ends: For each sequence, its end states and their weights. If left away, or empty for a
+            sequence, the end is the state with the largest number.
         given: What weights are: probabilities, or costs, which are -log of them. None is certain.
 
     Raises: RangeError for states or labels that are no integers from 0 on, weights that are no

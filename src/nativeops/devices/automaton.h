@@ -172,8 +172,9 @@ struct Graph {
   HOST_DEVICE int32_t find(Ints table, Ints values, int32_t& count, int32_t value, bool add) const {
     int32_t* const places = ints + table * width + 2 * base;  // this table and the next
     const uint64_t size = static_cast<uint64_t>(2 * capacity);
-    for (uint64_t at = static_cast<uint32_t>(value) * uint64_t{2654435761u} % size;;
-         at = (at + 1) % size) {
+    // The upper bits of the product depend on all bits of the value, whatever its factors are.
+    const auto mixed = static_cast<uint32_t>(static_cast<uint32_t>(value) * 2654435761u);
+    for (uint64_t at = mixed * size >> 32;; at = at + 1 == size ? 0 : at + 1) {
       const int32_t place = places[at];
       if (place >= 0 && list(values)[place] == value) return place;
       if (place >= 0) continue;

@@ -10,6 +10,7 @@
 
 #include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/logarithm.h"
 #include "nativeops/devices/softmax.h"
 #include "nativeops/devices/wide.h"
 
@@ -18,33 +19,22 @@ namespace nativeops::ctc {
 constexpr int kAgain = 2;       // among slopes, which are differences of probabilities
 constexpr int64_t kBlock = 16;  // frames from one row of weights that is kept to the next
 
-// Numbers in double precision are kept as sums of three floats, since not every framework has such
-// arrays, and half precision would not do.
-template <class... Index>
-HOST_DEVICE double get(const View<const float, sizeof...(Index) + 1>& parts, Index... index) {
-  return static_cast<double>(parts(index..., 0)) + static_cast<double>(parts(index..., 1)) +
-         static_cast<double>(parts(index..., 2));
-}
-template <class... Index>
-HOST_DEVICE void set(const View<float, sizeof...(Index) + 1>& parts, double value, Index... index) {
-  const float high = static_cast<float>(value);
-  const double left = is_finite(high) ? value - static_cast<double>(high) : 0;
-  const float middle = static_cast<float>(left);
-  parts(index..., 0) = high;
-  parts(index..., 1) = middle;
-  parts(index..., 2) = static_cast<float>(left - static_cast<double>(middle));
-}
-
-// A double as two numbers: what is subtracted from it one after the other loses no digits.
+// log Σ_c e^x of each frame is kept as three floats, since not every framework has arrays of
+// doubles, and half precision would not do: the largest x as a float, and as two what is left.
 template <class A>
-struct Split {
-  A high, low;
-  HOST_DEVICE explicit Split(double value)
-      : high(static_cast<A>(value)), low(static_cast<A>(value - static_cast<double>(high))) {
-    if (!is_finite(high)) low = 0;
-  }
-  HOST_DEVICE A from(A value) const { return (value - high) - low; }
-};
+HOST_DEVICE LogSum<A> get(const In<float, 3>& parts, int64_t t, int64_t b) {
+  const double left = static_cast<double>(parts(t, b, 1)) + static_cast<double>(parts(t, b, 2));
+  return {static_cast<A>(parts(t, b, 0)), static_cast<A>(left)};
+}
+HOST_DEVICE inline void set(const Out<float, 3>& parts, double largest, double rest, int64_t t,
+                            int64_t b) {
+  const float high = static_cast<float>(largest);
+  const double left = is_finite(high) ? (largest - static_cast<double>(high)) + rest : 0;
+  const float middle = static_cast<float>(left);
+  parts(t, b, 0) = high;
+  parts(t, b, 1) = middle;
+  parts(t, b, 2) = is_finite(middle) ? static_cast<float>(left - static_cast<double>(middle)) : 0;
+}
 
 // What the op gets.
 template <class T, class I>
@@ -73,7 +63,7 @@ struct Problem {
 
   // The probability of a class that the gradient of the softmax adds: none where the logits are
   // logarithms of probabilities.
-  HOST_DEVICE Accum<T> softmax(int64_t t, int64_t b, int64_t c, Split<Accum<T>> log_sum) const {
+  HOST_DEVICE Accum<T> softmax(int64_t t, int64_t b, int64_t c, LogSum<Accum<T>> log_sum) const {
     return normalized ? Accum<T>(0) : exp(log_sum.from(Accum<T>(logits(t, b, c))));
   }
 
@@ -103,13 +93,13 @@ void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sum
       dev, x.size(0) * batch,
       [=] KERNEL(Team team, int64_t item) {
         const int64_t t = item / batch, b = item % batch;
-        double log_sum = 0;
+        SoftmaxSums<A> of{0, 1};
         if (!problem.normalized && t < problem.frames(b)) {
-          const SoftmaxSums<A> of = softmax_sums(team, at(at(x, t), b));
-          log_sum = static_cast<double>(of.largest) + log(static_cast<double>(of.sum));
-          if (of.largest == lowest<A>()) log_sum = 0;
+          of = softmax_sums(team, at(at(x, t), b));
+          if (of.largest == lowest<A>()) of = {0, 1};
         }
-        if (team.rank() == 0) set(log_sums, log_sum, t, b);
+        if (team.rank() > 0) return;
+        set(log_sums, static_cast<double>(of.largest), log(static_cast<double>(of.sum)), t, b);
       },
       n);
 }
@@ -139,7 +129,7 @@ struct Walk {
   // y[t,s]: the probability of the state's label.
   KERNEL Wide emission(int64_t t, int64_t s) const {
     if (problem.classes() == 0) return wide_zero();
-    const Split<A> log_sum(get(log_sums, t, b));
+    const LogSum<A> log_sum = get<A>(log_sums, t, b);
     return wide_exp(static_cast<double>(log_sum.from(A(problem.logits(t, b, label_of(s))))));
   }
 

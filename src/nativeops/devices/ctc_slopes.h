@@ -62,7 +62,7 @@ struct Slopes {
   KERNEL void mark(Team team, Out<float, 3> log_sums, double score) const {
     const int64_t b = walk.b;
     const double mark = score == score ? Extreme<double>::highest : score;
-    team.each(first(), end(), [=](int64_t t) { set(log_sums, mark, t, b); });
+    team.each(first(), end(), [=](int64_t t) { set(log_sums, mark, 0, t, b); });
   }
 
   KERNEL void link(Team team) const {
@@ -139,7 +139,7 @@ struct Slopes {
         }
       }
       const int64_t c = first < 0 ? self.walk.problem.blank : self.walk.problem.label(b, first);
-      const Split<A> log_sum(get(self.walk.log_sums, t, b));
+      const LogSum<A> log_sum = get<A>(self.walk.log_sums, t, b);
       self.to(t, b, place) = T(self.walk.problem.softmax(t, b, c, log_sum) - A(sum));
     });
     team.sync();

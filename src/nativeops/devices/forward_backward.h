@@ -4,6 +4,7 @@
 // team, its states and arcs that of the team's threads.
 #pragma once
 #include "nativeops/devices/automaton.h"
+#include "nativeops/devices/logarithm.h"
 #include "nativeops/devices/parts.h"
 
 namespace nativeops {
@@ -30,15 +31,6 @@ template <class T>
 Places packed(View<T, 2> array, In<int32_t, 1> first, In<int32_t, 1> lengths) {
   return {array.stride(0), 0, array.stride(1), first, lengths, array.size(0), first.size(0)};
 }
-
-// log Σ e^logit of a frame in two parts, the largest logit and the rest: a sum of both would lose
-// the rest where logits are large.
-template <class A>
-struct LogSum {
-  A largest, rest;
-
-  HOST_DEVICE A from(A logit) const { return (logit - largest) - rest; }
-};
 
 // Costs of the classes in each frame: -log of what a path is multiplied with.
 template <class T>

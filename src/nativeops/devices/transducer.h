@@ -7,6 +7,7 @@
 
 #include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/logarithm.h"
 
 namespace nativeops::transducer {
 
@@ -121,8 +122,8 @@ KERNEL void put_cell(const Joint<T, I>& joint, const Out<A, 4>& cells, bool norm
   const bool more = any && u < joint.labels(b);
   const A by_blank = any ? A(joint.logits(b, t, u, joint.blank())) : lowest<A>();
   const A by_label = more ? A(joint.logits(b, t, u, joint.label(b, u))) : lowest<A>();
-  cells(b, int{kBlank}, t, u) = (by_blank - taken) - log_sum;
-  cells(b, int{kLabel}, t, u) = more ? (by_label - taken) - log_sum : by_label;
+  cells(b, int{kBlank}, t, u) = A(bounded((by_blank - taken) - log_sum));
+  cells(b, int{kLabel}, t, u) = A(bounded(more ? (by_label - taken) - log_sum : by_label));
 }
 
 }  // namespace nativeops::transducer

@@ -31,26 +31,21 @@ class Problem(NamedTuple):
         return self.targets[b] if lengths is None else self.targets[b, : int(lengths[b])]
 
 
-def log_sums(logits: Any) -> Any:
-    """``log Σ exp`` over the classes; 0 where all are -inf."""
+def log_sums(logits: Any) -> tuple[Any, Any]:
+    """``log Σ exp`` over the classes as the largest and the rest; zeros where all are -inf."""
     most = logits.max(-1, initial=-np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = most + np.log(np.exp(logits - most[..., None]).sum(-1))
-    return np.where(most == -np.inf, 0, found)
+        rest = np.log(np.exp(logits - most[..., None]).sum(-1))
+    none = most == -np.inf
+    return np.where(none, 0, most), np.where(none, 0, rest)
 
 
-def parts(numbers: Any) -> Any:
-    """Doubles as sums of three floats, along a last axis."""
-    left, found = np.asarray(numbers, np.float64), []
-    for _ in range(3):
-        found.append(left.astype(np.float32))
-        left = np.where(np.isfinite(left), left - np.nan_to_num(found[-1]), 0)
-    return np.stack(found, -1)
-
-
-def joined(three: Any) -> Any:
-    """The doubles again."""
-    return three.astype(np.float64).sum(-1)
+def parts(largest: Any, rest: Any) -> Any:
+    """Sums of both as three floats along a last axis, the largest and what is left of it."""
+    high = largest.astype(np.float32)
+    left = np.where(np.isfinite(high), largest - np.nan_to_num(high) + rest, 0)
+    middle = left.astype(np.float32)
+    return np.stack([high, middle, (left - middle).astype(np.float32)], -1)
 
 
 class Ways:
@@ -105,12 +100,13 @@ def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any
     """The losses, and what the gradient needs: sums of the frames, and slopes."""
     x = problem.logits.astype(np.float64)
     (steps, batch), most = x.shape[:2], problem.targets.shape[1]
-    sums = np.zeros((steps, batch)) if normalized else log_sums(x)
+    none = np.zeros((steps, batch))
+    largest, rest = (none, none.copy()) if normalized else log_sums(x)
     slopes, scores = np.zeros((steps, batch, most + 1)), np.zeros(batch)
-    log_probs = x - sums[..., None]
+    log_probs = x - largest[..., None] - rest[..., None]
     for b in range(batch):
         ways = Ways(problem, b)
-        sums[ways.frames :, b] = 0
+        largest[ways.frames :, b] = rest[ways.frames :, b] = 0
         alphas, row = [], ways.start(0)
         for t in range(ways.frames):
             row, top = relative(row)
@@ -119,7 +115,7 @@ def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any
             alphas.append(row)
         scores[b] += np.logaddexp(row[ways.n], row[-1] if ways.n else -np.inf)
         if not np.isfinite(scores[b]):
-            sums[: ways.frames, b] = np.nan if np.isnan(scores[b]) else np.inf
+            largest[: ways.frames, b] = np.nan if np.isnan(scores[b]) else np.inf
             continue
         row = ways.start(ways.n)
         for t in reversed(range(ways.frames)):
@@ -133,20 +129,21 @@ def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any
             slopes[t, b, 1 : ways.n + 1] = np.where(ways.again, AGAIN, slope[ways.n + 1 :])
             row = relative(ways.after(row) + ways.emissions(log_probs, b, t))[0]
     loss = np.where((scores == -np.inf) & zero_infinity, 0, 0 - scores)
-    return loss, parts(sums), slopes
+    return loss, parts(largest, rest), slopes
 
 
 def gradient(problem: Problem, sums: Any, slopes: Any, normalized: bool) -> Any:
     """The gradients of the losses: softmax, and slopes where there are any."""
-    x, log_sums = problem.logits.astype(np.float64), joined(sums)
-    found = np.zeros(x.shape) if normalized else np.exp(x - log_sums[..., None])
+    x, (largest, *left) = problem.logits.astype(np.float64), np.moveaxis(sums, -1, 0)
+    log_probs = x - largest[..., None] - sum(left)[..., None]
+    found = np.zeros(x.shape) if normalized else np.exp(log_probs)
     for b in range(x.shape[1]):
         ways = Ways(problem, b)
         columns = [problem.blank, *ways.labels] if x.shape[2] else []
         for i, c in reversed(list(enumerate(columns))):
             found[:, b, c] = np.where(slopes[:, b, i] == AGAIN, found[:, b, c], slopes[:, b, i])
-        found[np.isinf(log_sums[:, b]), b] = 0
-        found[np.isnan(log_sums[:, b]), b] = np.nan
+        found[np.isinf(largest[:, b]), b] = 0
+        found[np.isnan(largest[:, b]), b] = np.nan
         found[ways.frames :, b] = 0
     return found
 

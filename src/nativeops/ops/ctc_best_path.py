@@ -52,7 +52,7 @@ def ctc_best_path(
     lengths: Any = np.zeros(batch, np.int32)
     scores: Any = np.zeros(batch)
     wide = logits.astype(np.float64)
-    sums = _ctc.log_sums(wide)
+    sums = sum(_ctc.log_sums(wide))
     for b in range(batch):
         before = blank
         for t in range(steps if input_lengths is None else int(input_lengths[b])):

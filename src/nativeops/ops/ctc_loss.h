@@ -67,15 +67,15 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
       dev, logits.size(0) * batch,
       [=] KERNEL(Team team, int64_t item) {
         const int64_t t = item / batch, b = item % batch;
-        const double log_sum = ctc::get(log_sums, t, b);
-        if (t >= problem.frames(b) || !is_finite(log_sum) || classes == 0) {
-          const A value = t < problem.frames(b) && log_sum != log_sum ? A(log_sum) : A(0);
+        const LogSum<A> log_sum = ctc::get<A>(log_sums, t, b);
+        if (t >= problem.frames(b) || !is_finite(log_sum.largest) || classes == 0) {
+          const bool nan = t < problem.frames(b) && log_sum.largest != log_sum.largest;
+          const A value = nan ? log_sum.largest : A(0);
           team.each(0, classes, [=](int64_t c) { d_logits(t, b, c) = T(value); });
           return;
         }
-        const ctc::Split<A> split(log_sum);
         team.each(0, classes, [=](int64_t c) {
-          d_logits(t, b, c) = T(A(d_loss(b)) * problem.softmax(t, b, c, split));
+          d_logits(t, b, c) = T(A(d_loss(b)) * problem.softmax(t, b, c, log_sum));
         });
         team.sync();
         const int64_t last = problem.labels(b);

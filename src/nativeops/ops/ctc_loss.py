@@ -54,7 +54,8 @@ def ctc_losses(
         with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
     Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too
         long. Memory: t·b·(s + 1) numbers while it runs; t·b·(s + 4) more are kept where a gradient
-        is needed, and t·b·s/2 doubles at most for the way to it; on a GPU with more than 80 labels
+        is needed, and t·b·s/2 doubles at most for the way to it, with s + 1 rounded up to 16 on the
+        CPU; on a GPU with more than 80 labels
         76·s doubles for each of at most 1024 sequences at work.
     Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits), .., reduction="none")``,
         ``optax.ctc_loss``, both with ``label_loop``.
@@ -93,9 +94,10 @@ def ctc_losses_grad(
     Args:
         logits: As given to `ctc_losses`, as the others that are named as there.
         targets: The labels.
-        log_sums: ``log Σ_c exp(logits)`` in double precision, as the sum of three floats; zeros
-            with ``normalized`` and beyond a length. Infinite in all frames of a sequence whose
-            target no way says, NaN in those of one whose loss is NaN.
+        log_sums: ``log Σ_c exp(logits)`` in double precision, as the sum of three floats: the
+            largest logit, and what is left; zeros with ``normalized`` and beyond a length. Infinite
+            in all frames of a sequence whose target no way says, NaN in those of one whose loss is
+            NaN.
         slopes: The difference in brackets, for the blank and then for the class of each label; 2
             where the target had the class before; 0 where there are none.
         d_loss: The gradient that arrives at the losses.

@@ -54,7 +54,7 @@ struct CtcLosses {
       for (int64_t k = 0; k <= labels(); ++k) slopes(t, b, k) = T(A(0));
     }
     const double mark = score == score ? highest<double>() : score;
-    for (int64_t t = 0; t < end && !found; ++t) ctc::set(log_sums, mark, t, b);
+    for (int64_t t = 0; t < end && !found; ++t) ctc::set(log_sums, mark, 0, t, b);
     return found;
   }
 
@@ -139,11 +139,11 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
 
 // to[c] = d_loss · exp(x[c] - log_sum)
 template <class T, class A>
-[[gnu::flatten]] void write_softmax(const T* x, int64_t classes, double log_sum, A d_loss, T* to) {
-  const ctc::Split<A> split(log_sum);
+[[gnu::flatten]] void write_softmax(const T* x, int64_t classes, LogSum<A> log_sum, A d_loss,
+                                    T* to) {
   NATIVEOPS_IVDEP
   for (int64_t c = 0; c < classes; ++c) {
-    to[c] = T(d_loss * simd::exp_negative(split.from(A(x[c]))));
+    to[c] = T(d_loss * simd::exp_negative(log_sum.from(A(x[c]))));
   }
 }
 
@@ -163,10 +163,11 @@ void ctc_losses_grad(Device& dev, In<T, 3> logits, In<I, 2> targets, In<float, 3
   };
   const auto frame = [=](const Worker& worker, int64_t t, int64_t b) {
     const auto to = at(at(d_logits, t), b);
-    const double log_sum = ctc::get(log_sums, t, b);
-    const bool beyond = t >= problem.frames(b), some = !beyond && is_finite(log_sum) && classes > 0;
+    const LogSum<A> log_sum = ctc::get<A>(log_sums, t, b);
+    const bool beyond = t >= problem.frames(b);
+    const bool some = !beyond && is_finite(log_sum.largest) && classes > 0;
     if (!some || normalized) {
-      const A value = !beyond && log_sum != log_sum ? A(log_sum) : A(0);
+      const A value = !beyond && log_sum.largest != log_sum.largest ? log_sum.largest : A(0);
       for (int64_t c = 0; c < classes; ++c) to(c) = T(value);
     } else {
       T* row = worker.row.data() == nullptr ? to.data : worker.row.data();

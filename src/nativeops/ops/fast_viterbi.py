@@ -50,8 +50,9 @@ def fast_viterbi(
     NaN: or +∞ as the score of a class that the automaton has, or NaN or -∞ as a weight, makes the
         score of its sequence NaN and masks its alignment.
     Gradient: none; pick the scores of the alignment for one.
-    Cost: O(t·e) time; 2·√t·(e + 3·b) double numbers of memory, or t·(e + 3·b) where these are few.
-        Where n threads share a long sequence, 32·n more rows of as many.
+    Cost: O(t·e) time; 2·√t·(e + 3·b) double numbers of memory, or t·(e + 3·b) where these are few,
+        and 41·(e + 3·b) integers of 4 bytes. Where n threads share a long sequence, 32·n more rows
+        of numbers.
     Same as: RETURNN's ``fast_viterbi``, whose weights have the other sign.
     Source: Viterbi 1967, Error bounds for convolutional codes; Rabiner 1989, section III.
 

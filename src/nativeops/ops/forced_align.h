@@ -3,6 +3,7 @@
 #pragma once
 #include "nativeops/devices/checks.h"
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/logarithm.h"
 
 namespace nativeops {
 
@@ -33,6 +34,10 @@ struct Alignment {
   HOST_DEVICE Accum<T> score(int64_t t, int64_t b, int64_t label) const {
     return Accum<T>(log_probs(t, b, label));
   }
+  // What is added up of it.
+  HOST_DEVICE double term(int64_t t, int64_t b, int64_t label) const {
+    return bounded(score(t, b, label));
+  }
   // Whether token i may follow token i - 1 without a blank in between.
   HOST_DEVICE bool may_follow(int64_t b, int64_t i) const {
     return i > 0 && (!label_loop || token(b, i) != token(b, i - 1));
@@ -42,9 +47,6 @@ struct Alignment {
 // How a path came to a state: it stayed, or came from the state before, or from the one before
 // that. States are the blanks 0 .. tokens, and between them the tokens 0 .. tokens - 1.
 constexpr int kStayed = 0, kStepped = 1, kSkipped = 2;
-
-// How often the numbers are brought back to around 0, so that their rounding does not grow.
-constexpr int64_t kRescale = 32;
 
 template <class T, class I>
 void check_alignment(const Alignment<T, I>& a) {
@@ -114,37 +116,31 @@ HOST_DEVICE void trace_back(const Alignment<T, I>& a, int64_t b, bool in_token, 
 
 // best of token i = log_probs[t, token i] + max(token i, blank i, token i - 1 where it may follow)
 // best of blank i = log_probs[t, blank] + max(blank i, token i - 1)
-// Of equal ones the first is taken. `label_loop` false takes token i out of the first.
+// Of equal ones the first is taken. `label_loop` false takes token i out of the first. In double,
+// whatever the dtype: a way past a label that is ruled out by -1e9 is still told from others.
 template <class T, class I>
 struct Lattice {
-  using A = Accum<T>;
+  using A = double;
   Alignment<T, I> a;
   View<A, 3> best;         // two times, blanks and tokens, which begin at 1: before them is -inf
   View<uint8_t, 2> moves;  // t s: how a blank came in bit 0, how a token came above
 
-  KERNEL void advance(Team team, int64_t t, int64_t b, A shift) const {
+  KERNEL void advance(Team team, int64_t t, int64_t b) const {
     const View<A, 2> now = at(best, t % 2), next = at(best, (t + 1) % 2);
     team.each(0, a.tokens(b) + 1, [=](int64_t i) {
-      const A before = now(1, i) - shift, blank = now(0, i) - shift;
+      const A before = now(1, i), blank = now(0, i);
       const bool stepped = before > blank;
-      next(0, i) = (stepped ? before : blank) + a.score(t, b, a.blank);
+      next(0, i) = (stepped ? before : blank) + a.term(t, b, a.blank);
       int how = kStayed;
       if (i < a.tokens(b)) {
-        A most = now(1, i + 1) - (a.label_loop ? shift : highest<A>());
+        A most = a.label_loop ? now(1, i + 1) : lowest<A>();
         if (blank > most) most = blank, how = kStepped;
         if (a.may_follow(b, i) && before > most) most = before, how = kSkipped;
-        next(1, i + 1) = most + a.score(t, b, a.token(b, i));
+        next(1, i + 1) = most + a.term(t, b, a.token(b, i));
       }
       moves(t, i) = static_cast<uint8_t>(how << 1 | int{stepped});
     });
     team.sync();
-  }
-  // The largest of all states, or 0 where it is not finite.
-  KERNEL A largest(Team team, int64_t t, int64_t b) const {
-    const View<A, 2> now = at(best, t % 2);
-    const A most =
-        team.max(0, a.tokens(b) + 1, [=](int64_t i) { return max_or_nan(now(0, i), now(1, i)); });
-    return is_finite(most) ? most : A(0);
   }
   KERNEL void operator()(Team team, int64_t b) const {
     const int64_t frames = a.frames(b), tokens = a.tokens(b);
@@ -154,9 +150,7 @@ struct Lattice {
       first(1, i) = best(1, 1, i) = lowest<A>();
     });
     team.sync();
-    for (int64_t t = 0; t < frames; ++t) {
-      advance(team, t, b, t % kRescale == 0 && t > 0 ? largest(team, t, b) : A(0));
-    }
+    for (int64_t t = 0; t < frames; ++t) advance(team, t, b);
     const bool nan = team.any(0, tokens + 1, [=](int64_t i) {
       return last(0, i) != last(0, i) || last(1, i) != last(1, i);
     });
@@ -165,7 +159,7 @@ struct Lattice {
     const bool in_token = last(1, tokens) >= last(0, tokens) && tokens > 0;
     const A total = in_token ? last(1, tokens) : last(0, tokens);
     if (nan || total == lowest<A>()) {
-      return leave_unaligned(a, b, nan ? not_a_number<A>() : lowest<A>());
+      return leave_unaligned(a, b, nan ? not_a_number<Accum<T>>() : lowest<Accum<T>>());
     }
     const View<uint8_t, 2> moves = this->moves;
     trace_back(a, b, in_token, [=](int64_t t, int64_t i, bool token) -> int {
@@ -185,10 +179,10 @@ void forced_align(Device& dev, In<T, 3> log_probs, In<I, 2> targets, In<int32_t,
   const int64_t states = a.width() + 1, steps = a.steps();
   auto memory = dev.template workspace<uint8_t>(a.batch() * steps * states);
   const View<uint8_t, 3> moves = dense(memory.data(), a.batch(), steps, states);
-  const auto align = [=] KERNEL(Team team, int64_t b, View<Accum<T>, 1> scratch) {
+  const auto align = [=] KERNEL(Team team, int64_t b, View<double, 1> scratch) {
     Lattice<T, I>{a, dense(scratch.data, 2, 2, states + 1), at(moves, b)}(team, b);
   };
-  for_each_item<Accum<T>>(dev, a.batch(), 4 * (states + 1), align);
+  for_each_item<double>(dev, a.batch(), 4 * (states + 1), align);
 }
 
 }  // namespace nativeops

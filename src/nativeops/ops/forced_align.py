@@ -51,9 +51,10 @@ def forced_align(
         its state, and then rather comes from a blank than from a target.
     NaN: among the scores of blank or targets in a state that a path can reach, makes all scores
         of its sequence NaN, and labels -1.
+    Range: a score beyond ±6.9e10 that is not infinite counts as that. Scores are added in float64.
     Gradient: none.
-    Cost: O(t·b·s) time; 3 bits of workspace for each frame and target of the sequences in work
-        and 4 MB, on other devices than the tuned ones t·b·(s + 1) bytes.
+    Cost: O(t·b·s) time; 3 bits of workspace (with AVX2 6) for each frame and target of the
+        sequences in work and 4 MB, on other devices than the tuned ones t·b·(s + 1) bytes.
     Same as: ``torchaudio.functional.forced_align`` and ``merge_tokens``, for one sequence.
     Source: Graves et al. 2006, Connectionist temporal classification, section 4; Viterbi 1967.
 

@@ -10,20 +10,20 @@
 namespace nativeops::tuned {
 
 // Frames whose scores are gathered in one go: while a processor waits for some of them, it asks for
-// the next ones. The numbers are brought back to around 0 once in so many frames.
-constexpr int64_t kFrames = kRescale;
+// the next ones.
+constexpr int64_t kFrames = 32;
 constexpr int64_t kShared = 1 << 19;  // scores that are worth waking other threads for
 constexpr int64_t kAhead = 8;         // frames that are asked for before they are needed
 
-// How each state was reached in a frame: a bit for each, 16 to a word. Blanks in one plane, whether
-// they stepped; tokens in two, whether they stepped, and whether they skipped.
+// How each state was reached in a frame: a bit for each, a vector's to a word. Blanks in one plane,
+// whether they stepped; tokens in two, whether they stepped, and whether they skipped.
 class Moves {
  public:
   Moves(Device& dev, int64_t frames, int64_t words)
-      : words_(words), memory_(dev.workspace<uint16_t>(frames * 3 * words)) {}
+      : words_(words), memory_(dev.workspace<uint8_t>(frames * 3 * words)) {}
 
   void set(int64_t t, int plane, int64_t word, uint32_t bits) {
-    memory_[(t * 3 + plane) * words_ + word] = static_cast<uint16_t>(bits);
+    memory_[(t * 3 + plane) * words_ + word] = static_cast<uint8_t>(bits);
   }
   bool get(int64_t t, int plane, int64_t i, int lanes) const {
     return memory_[(t * 3 + plane) * words_ + i / lanes] >> i % lanes & 1;
@@ -31,14 +31,15 @@ class Moves {
 
  private:
   int64_t words_;
-  Workspace<uint16_t> memory_;
+  Workspace<uint8_t> memory_;
 };
 
 template <class T, class I>
 class LatticeVectors {
-  using A = Accum<T>;
+  using A = double;
   using V = simd::Vec<A>;
   static constexpr int kLanes = simd::kLanes<A>;
+  static_assert(kLanes <= 8, "a word of `Moves`");
 
  public:
   // room: frames whose scores are gathered at once, a multiple of kFrames.
@@ -77,17 +78,17 @@ class LatticeVectors {
         gather(t, first, min2(first + kFrames, count));
       });
       for (int64_t k = 0; k < count; ++k) {
-        const A shift = t + k > 0 && k % kFrames == 0 ? largest() : A(0);
-        advance(t + k, emitted_ + k * width_, blanks_[k], shift);
+        advance(t + k, emitted_ + k * width_, blanks_[k]);
       }
     }
     bool nan = false;
-    for (int64_t i = 0; i <= tokens_; ++i) nan |= blank_[i] != blank_[i] || token_[i] != token_[i];
+    for (int64_t i = 0; i <= tokens_; ++i) nan |= blank_[i] != blank_[i];
+    for (int64_t i = 0; i < tokens_; ++i) nan |= token_[i] != token_[i];
     const bool in_token = tokens_ > 0 && token_[tokens_ - 1] >= blank_[tokens_];
     const A total = in_token ? token_[tokens_ - 1] : blank_[tokens_];
     fill_beyond(a_, b_);
     if (nan || total == lowest<A>()) {
-      return leave_unaligned(a_, b_, nan ? not_a_number<A>() : lowest<A>());
+      return leave_unaligned(a_, b_, nan ? not_a_number<Accum<T>>() : lowest<Accum<T>>());
     }
     trace_back(a_, b_, in_token, [&](int64_t t, int64_t i, bool token) -> int {
       if (!token) return moves_.get(t, 0, i, kLanes);
@@ -104,31 +105,21 @@ class LatticeVectors {
       const int64_t* place = place_.data();
       for (int64_t i = 0; i < tokens_; ++i) {
         __builtin_prefetch(later + place[i], 0, 2);
-        to[i] = A(row[place[i]]);
+        to[i] = bounded(static_cast<A>(row[place[i]]));
       }
-      blanks_[k] = A(row[a_.blank * a_.log_probs.stride(2)]);
+      blanks_[k] = bounded(static_cast<A>(row[a_.blank * a_.log_probs.stride(2)]));
     }
-  }
-
-  // The largest of all states, or 0 where it is not finite.
-  A largest() const {
-    A most = lowest<A>();
-    for (int64_t i = 0; i < width_; ++i) {
-      most = max_or_nan(most, max_or_nan(blank_[i], token_[i]));
-    }
-    return is_finite(most) ? most : A(0);
   }
 
   // As `Lattice::advance`, from the last state to the first, since each is read by the next ones.
-  void advance(int64_t t, const A* emitted, A blank_score, A shift) {
-    const V score = simd::broadcast(blank_score), down = simd::broadcast(shift);
-    const V loop = simd::broadcast(a_.label_loop ? shift : highest<A>());
+  void advance(int64_t t, const A* emitted, A blank_score) {
+    const V score = simd::broadcast(blank_score), none = simd::broadcast(lowest<A>());
     for (int64_t word = words_ - 1; word >= 0; --word) {
       const int64_t i = word * kLanes;
-      const V before = simd::load(token_ + i - 1) - down, blank = simd::load(blank_ + i) - down;
+      const V before = simd::load(token_ + i - 1), blank = simd::load(blank_ + i);
       const auto to_blank = before.raw > blank.raw;
       simd::store(blank_ + i, V{to_blank ? before.raw : blank.raw} + score);
-      const V stay = simd::load(token_ + i) - loop;
+      const V stay = a_.label_loop ? simd::load(token_ + i) : none;
       const auto stepped = blank.raw > stay.raw;
       const V best{stepped ? blank.raw : stay.raw}, over = before + simd::load(skip_ + i);
       const auto skipped = over.raw > best.raw;

@@ -319,3 +319,22 @@ def test_equals_in_torch_with_int64_and_int32() -> None:
     assert wide.labels.dtype == torch.int64
     assert narrow.starts.dtype == torch.int32
     assert all(torch.equal(a, b.to(a.dtype)) for a, b in zip(wide, narrow, strict=True))
+
+
+@each_level
+@pytest.mark.parametrize("mask", [-1e7, -1e9, -1e30, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_label_that_is_ruled_out_leaves_the_best_path_of_the_others(
+    level: str, mask: float, dtype: str
+) -> None:
+    scores, target = draw(300, 1, 20, dtype), RANDOM.integers(1, 19, (1, 40))
+    target[0, 20] = 19  # alone, so that it takes one frame whatever it costs
+    with selected(level):
+        scores[..., 19] = -8000
+        expected = forced_align(scores, target).labels
+        scores[..., 19] = mask
+        found = forced_align(scores, target).labels
+    assert (found == expected).mean() > 0.99
+    told = np.where(expected == 19, 0, scores[np.arange(300), 0, expected[:, 0]][:, None])
+    other = np.where(found == 19, 0, scores[np.arange(300), 0, found[:, 0]][:, None])
+    assert abs(told.sum(dtype="float64") - other.sum(dtype="float64")) < 0.01

@@ -57,6 +57,7 @@ def rnnt_costs(
     Raises: ``RangeError`` for a length, a label or a blank outside its range, and for a blank among
         the labels; on CUDA, where kernels cannot read values beforehand, those are kept in bounds.
     NaN: stays in its own sequence.
+    Range: a logarithm of a probability beyond ±6.9e10 that is not infinite counts as that.
     Gradient: for ``logits``, normalisation included: ``y`` times the probability to pass, minus
         that to leave by blank or label; 0 beyond the lengths and where the cost is +inf. 4·b·t·u
         numbers are kept.

@@ -56,6 +56,33 @@ def test_all_mass_on_one_path_costs_nothing(level, topology) -> None:
 
 
 @pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_masked_label_that_the_target_needs_leaves_posteriors_right(level, dtype) -> None:
+    x, y, t_len, u_len = draw(3, 6, 4, 5, dtype=dtype)
+    found = []
+    for mask in (-1e4, -1e15, np.finfo(np.float32).min, np.finfo(dtype).min):
+        x[:, 1:3, :, y[0, 1]] = mask
+        with selected(level):
+            found.append(rnnt_costs_grad(x, y, t_len, u_len, np.ones(3, dtype)))
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 3e37), ("float64", 1e20), ("float64", 1e300)])
+def test_finite_logits_of_any_size_have_finite_gradients(level, dtype, size) -> None:
+    for seed in range(100):
+        x = (np.random.default_rng(seed).standard_normal((2, 3, 3, 3)) * size).astype(dtype)
+        y, lengths = np.array([[1, 0], [0, 1]]), np.array([3, 3], np.int32)
+        with selected(level):
+            costs = rnnt_costs(x, y, lengths, lengths - 1).costs
+            grads = rnnt_costs_grad(x, y, lengths, lengths - 1, np.ones(2, dtype))
+        assert np.isfinite(costs).all()
+        assert np.isfinite(grads).all()
+        np.testing.assert_allclose(grads.sum(-1), 0, atol=1e-4)
+
+
+@pytest.mark.parametrize("level", levels())
 def test_nothing_beyond_the_lengths_is_read(level) -> None:
     x, y, t_len, u_len = draw(2, 5, 4, 6, dtype="float32")
     t_len[:], u_len[:] = (3, 5), (2, 1)

@@ -14,10 +14,13 @@ HOST_DEVICE A weighed(A weight, A x, A more) {
   return weight == 0 && x == highest<A>() ? more : std::fma(weight, x, more);
 }
 
-// The largest of a row, the sum of all e^(z - largest), and the logarithm of the sum of all e^z.
+// The largest of a row, the sum of all e^(z - largest), and its logarithm.
 template <class A>
 struct RowSum {
   A largest, sum, log_sum;
+
+  // -log p of a label. A sum of the largest and the logarithm would lose that beside large ones.
+  HOST_DEVICE A surprise(A z) const { return (largest - z) + log_sum; }
 };
 // Its exponentials: p[j] = e^(z[t,b,j] - largest), which the sum divides.
 struct TeamRows {
@@ -28,7 +31,7 @@ struct TeamRows {
     team.each(0, z.size(2), [=](int64_t j) { p(j) = exp(A(z(t, b, j)) - most); });
     team.sync();
     const A sum = team.sum(0, z.size(2), [=](int64_t j) { return p(j); });
-    return {most, sum, most + log(sum)};
+    return {most, sum, log(sum)};
   }
 };
 
@@ -55,7 +58,7 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
           lists.each(t, b, [&](int64_t i) {
             const A w = entries.value(weight, i, b);
             total += w;
-            sum = weighed(w, all.log_sum - A(z(t, b, entries.place(i, b))), sum);
+            sum = weighed(w, all.surprise(A(z(t, b, entries.place(i, b)))), sum);
           });
         }
         const A factor = total / all.sum;
@@ -95,7 +98,7 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
       [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
         const int64_t t = row / batch, b = row % batch;
         const RowSum<A> all = Rows::exponentials(team, z, t, b, grad);
-        const A log_all = all.log_sum, share = 1 / all.sum, d_l = A(d_loss(t, b));
+        const A share = 1 / all.sum, d_l = A(d_loss(t, b));
         const auto p = [=](int64_t j) { return grad(j) * share; };
         const A pv = team.sum(0, d, [=](int64_t j) { return p(j) * A(d_grad_z(t, b, j)); });
         const int64_t first =
@@ -112,7 +115,8 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
             lists.each(t, b, [=](int64_t i) {
               const int64_t j = entries.place(i, b);
               grad(j) -= d_l * entries.value(weight, i, b);
-              d_weight(i, b) = T(weighed(d_l, log_all - A(z(t, b, j)), pv) - A(d_grad_z(t, b, j)));
+              const A surprise = all.surprise(A(z(t, b, j)));
+              d_weight(i, b) = T(weighed(d_l, surprise, pv) - A(d_grad_z(t, b, j)));
             });
           }
           if (first < d) grad(first) += A(d_max_z(t, b));

@@ -16,7 +16,7 @@ struct VectorRows {
           simd::softmax_sums(&z(t, b, 0), z.size(2),
                              [&](int64_t k, const auto& e, int64_t n)
                                  __attribute__((always_inline)) { store(p.data + k, e, n); });
-      if (row.sum > 0) return {row.largest, row.sum, row.largest + log(row.sum)};
+      if (row.sum > 0) return {row.largest, row.sum, log(row.sum)};
     }
     return TeamRows::exponentials(team, z, t, b, p);  // also of NaN, and of nothing but -infinity
   }

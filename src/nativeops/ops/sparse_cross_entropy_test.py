@@ -61,6 +61,21 @@ def test_large_logits_lose_nothing() -> None:
     assert made.loss == 1e4, "a probability that underflows has a logarithm all the same"
 
 
+@pytest.mark.parametrize("base", [1e4, 1e6, 8e6, -8e6])
+def test_what_all_logits_have_in_common_makes_no_difference(base: float) -> None:
+    zero, one = np.zeros((1, 1), int), np.ones((1, 1), np.float32)
+    losses, slopes = [], []
+    for z in (np.array([[[2, 2, 1]]], np.float32) + np.float32(shift) for shift in (0, base)):
+        losses.append(cross_entropy(z, zero, zero, one).loss)
+        slopes.append(
+            cross_entropy_softmax_and_gradient_sparse_grad(
+                z, zero, zero, one, one, np.zeros_like(z), one
+            ).d_weight
+        )
+    assert losses[0] == losses[1]
+    assert slopes[0] == slopes[1]
+
+
 @pytest.mark.parametrize("low", [-np.inf, -3e38])
 def test_label_without_probability_costs_infinity_or_nothing_without_weight(low: float) -> None:
     z = np.array([[[low, 3e38, 0.0]]], np.float32)

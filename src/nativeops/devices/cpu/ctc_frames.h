@@ -68,7 +68,7 @@ class CtcFrames {
     }
     [[gnu::flatten]] void take_logs(double* to) const {
       NATIVEOPS_IVDEP
-      for (int64_t r = 0; r < kRows; ++r) to[r] = largest[r] + log(sum[r]);
+      for (int64_t r = 0; r < kRows; ++r) to[r] = log(sum[r]);
     }
   };
 
@@ -114,17 +114,17 @@ class CtcFrames {
   }
 
   void finish(const Rows& rows, Out<float, 3> log_sums) const {
-    double sums[kRows];
-    rows.take_logs(sums);
+    double logs[kRows];
+    rows.take_logs(logs);
     for (int64_t r = 0; r < rows.count; ++r) {
       const int64_t t = rows.t[r], b = rows.b[r];
-      if (log_sums) ctc::set(log_sums, sums[r], t, b);
+      if (log_sums) ctc::set(log_sums, rows.largest[r], logs[r], t, b);
       if (t >= problem.frames(b)) continue;
-      const ctc::Split<A> split(sums[r]);
+      const LogSum<A> log_sum{static_cast<A>(rows.largest[r]), static_cast<A>(logs[r])};
       const int64_t place = b * problem.logits.size(0) + t;
       A* to = labels_.data() + place * width_;
-      blanks_[place] = split.from(blanks_[place]);
-      for (int64_t i = 0; i < width_; ++i) to[i] = split.from(to[i]);
+      blanks_[place] = log_sum.from(blanks_[place]);
+      for (int64_t i = 0; i < width_; ++i) to[i] = log_sum.from(to[i]);
     }
   }
 

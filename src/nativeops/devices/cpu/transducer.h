@@ -58,9 +58,10 @@ void statistics(Device& dev, const transducer::Joint<T, I>& joint, const Out<Acc
       const T* row = &logits(b, t, u, 0);
       const A shift = cells(b, int{transducer::kShift}, t, u);
       const A by_label = u < labels ? A(row[joint.label(b, u)]) : Extreme<A>::lowest;
-      cells(b, int{transducer::kBlank}, t, u) = (A(row[joint.blank()]) - shift) - log_sum[i];
+      cells(b, int{transducer::kBlank}, t, u) =
+          A(bounded((A(row[joint.blank()]) - shift) - log_sum[i]));
       cells(b, int{transducer::kLabel}, t, u) =
-          u < labels ? (by_label - shift) - log_sum[i] : by_label;
+          A(bounded(u < labels ? (by_label - shift) - log_sum[i] : by_label));
     }
   };
   for_each_run(dev, joint.batch(), logits.size(1), logits.size(2), run);

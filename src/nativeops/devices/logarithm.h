@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logarithms that are added up.
+#pragma once
+#include "nativeops/devices/math.h"
+
+namespace nativeops {
+
+// One of thousands that are added up, and are subtracted again from other sums: finite ones beyond
+// 2^36 (6.9e10), as of what is ruled out, count as that, so that doubles keep what stands beside.
+NATIVEOPS_INLINE double bounded(double logarithm) {
+  constexpr double most = 0x1p36;
+  const bool beyond = abs(logarithm) > most && is_finite(logarithm);
+  return !beyond ? logarithm : logarithm > 0 ? most : -most;
+}
+
+// log Σ e^x as the largest x and the rest, apart: what is subtracted one after the other loses no
+// digits, however large both are.
+template <class A>
+struct LogSum {
+  A largest, rest;
+
+  HOST_DEVICE A from(A x) const { return (x - largest) - rest; }
+};
+
+}  // namespace nativeops
