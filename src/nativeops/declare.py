@@ -17,7 +17,7 @@ from nativeops.frameworks import framework_of, load
 from nativeops.identity import normal
 from nativeops.names import is_cpp_word
 from nativeops.registry import register
-from nativeops.signature import KINDS, ArraySpec, AttributeSpec, Signature, array_spec
+from nativeops.signature import KINDS, VARIABLES, ArraySpec, AttributeSpec, Signature, array_spec
 from nativeops.sizes import Size, maximum, minimum
 
 __all__ = [
@@ -280,7 +280,7 @@ def read(reference: Callable[..., Any]) -> Signature:
     _check_known(name, inputs, attributes)
     outputs = _outputs(name, hints.get("return"))
     _check_out(name, inputs, attributes, outputs)
-    _check_accum(name, inputs, outputs)
+    _check_kinds(name, inputs, outputs)
     leading = sorted({spec.batch for spec in (*inputs, *outputs) if spec.batch})
     if len(leading) > 1:
         text = f"{name}: `*{leading[0]}` and `*{leading[1]}` are the same leading axes"
@@ -327,12 +327,19 @@ def _check_out(
         raise ArgumentError(message(name, text, hint=f"rename the {takes['out']}."))
 
 
-def _check_accum(name: str, inputs: list[ArraySpec], outputs: tuple[ArraySpec, ...]) -> None:
-    """The dtype of sums follows from that of an input that is always there."""
-    sums = [spec.name for spec in (*inputs, *outputs) if spec.kind == "Accum"]
-    if sums and not any(spec.kind == "Float" and not spec.optional for spec in inputs):
-        text = f"{name}: `{sums[0]}` is Accum, the dtype for sums of Float, but no required input"
-        raise TypeError(f"{text} is Float")
+def _check_kinds(name: str, inputs: list[ArraySpec], outputs: tuple[ArraySpec, ...]) -> None:
+    """The dtypes of sums and results follow from those of inputs that are always there."""
+    sums = [spec for spec in inputs if spec.kind == "Accum"]
+    for spec in (*sums, *outputs):
+        kind = "Float" if spec.kind == "Accum" else spec.kind
+        told = any(one.kind == kind and not one.optional for one in inputs)
+        if kind not in VARIABLES or told:
+            continue
+        if spec.kind == "Accum":
+            text = f"{name}: `{spec.name}` is Accum, the dtype for sums of Float, but no required"
+            raise TypeError(f"{text} input is Float")
+        text = f"{name}: `{spec.name}` is {kind}, but no required input tells which: write"
+        raise TypeError(f"{text} {' or '.join(word.capitalize() for word in VARIABLES[kind][:2])}")
 
 
 def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:

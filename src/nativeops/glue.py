@@ -8,6 +8,7 @@ agree.
 
 import itertools
 import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -94,7 +95,7 @@ UNTILED = "NATIVEOPS_LEVEL < 3 || defined(NATIVEOPS_USER_OP)"
 def defines(header: Path, name: str) -> bool:
     """Whether a header has a kernel of that name: a function or a constant."""
     text = header.read_text(encoding="utf-8", errors="replace")
-    return any(words in text for words in (f"void {name}(", f"constexpr auto {name} ="))
+    return bool(re.search(rf"\bvoid\s+{name}\s*\(|\bconstexpr\s+auto\s+{name}\s*=", text))
 
 
 def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> str:

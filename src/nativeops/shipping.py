@@ -20,7 +20,10 @@ from nativeops.user_ops import library_name
 
 
 def ship(
-    file: str | Path, folder: str | Path | None = None, cuda: bool | None = None
+    file: str | Path,
+    folder: str | Path | None = None,
+    cuda: bool | None = None,
+    taken: dict[str, Path] | None = None,
 ) -> Iterator[Path]:
     """Build the libraries of all ops of a file, for each instruction set and for CUDA.
 
@@ -31,11 +34,13 @@ def ship(
         file: The Python file that declares the ops.
         folder: Where the libraries go.
         cuda: Whether to build for CUDA; by default where nvcc is found, or as NATIVEOPS_CUDA says.
+        taken: The files that were put into folders for others before, and what they came from: to
+            be handed on where several files go to one folder, so that none replaces another's.
     """
-    path = Path(file).resolve()
+    path, taken = Path(file).resolve(), {} if taken is None else taken
     for op in _one_per_kernel(path):
         target = op.kernel.parent if folder is None else Path(folder).resolve()
-        _copy_sources(op, path, target)
+        _copy_sources(op, path, target, taken)
         for level in LEVELS if platform.machine() in ("x86_64", "AMD64") else LEVELS[:1]:
             built = build(op, level=level, ahead=True)
             yield _place(built, target / library_name(op, level))
@@ -62,18 +67,18 @@ def _one_per_kernel(path: Path) -> list[Op[Any]]:
     return list(found.values())
 
 
-def _copy_sources(op: Op[Any], path: Path, target: Path) -> None:
+def _copy_sources(op: Op[Any], path: Path, target: Path, taken: dict[str, Path]) -> None:
     """Put the declaration and the kernel's headers into another folder, as they lie here."""
     own = op.kernel.parent
     if target == own:
         return
-    taken: dict[str, Path] = {}
     for source in {path, *kernel_files(op.kernel)}:
         if not source.is_relative_to(own):
             text = f"{source} is not below {own}, so it cannot go to {target}."
             raise BuildError(message(op.name, text, hint="leave out the folder."))
         copy = target / source.relative_to(own)
-        if taken.setdefault(os.path.normpath(copy), source) != source:  # behind a symbolic link
+        # Of another folder, or behind a symbolic link.
+        if taken.setdefault(os.path.normpath(copy), source) != source:
             text = f"{source} and {taken[os.path.normpath(copy)]} would be one file in {target}."
             raise BuildError(message(op.name, text, hint="rename one of them."))
         copy.parent.mkdir(parents=True, exist_ok=True)

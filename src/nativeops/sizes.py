@@ -148,7 +148,7 @@ def _grouped(size: Size) -> str:
 
 def as_size(value: Size | int) -> Size:
     """A size from a size or a number."""
-    return value if isinstance(value, Size) else Size("number", (int(value),))
+    return value if isinstance(value, Size) else Size("number", (operator.index(value),))
 
 
 def maximum(a: Size | int, b: Size | int) -> Size:

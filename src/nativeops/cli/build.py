@@ -24,10 +24,11 @@ def build(
 ) -> None:
     """Compile ops for all instruction sets, so that they run where there is no compiler."""
     check_made("build", output)
+    taken: dict[str, Path] = {}
     for file in files:
         check_usable("build", ops_in("build", file).values())
         try:
-            for path in ship(file, output, cuda):
+            for path in ship(file, output, cuda, taken):
                 typer.echo(path)
         except NativeOpsError as error:
             fail(str(error), code=1)

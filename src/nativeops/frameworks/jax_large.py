@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax._src.core import trace_state_clean
 
 from nativeops.call import Op
 from nativeops.frameworks import numpy
@@ -39,10 +40,11 @@ def makes_large(call: "Call", arrays: Sequence[Any]) -> bool:
 
 
 def is_usual() -> bool:
-    """Whether the only device is the CPU, and nothing looks at what a program computes."""
+    """Whether the only device is the CPU, and nothing traces or looks at what is computed."""
     config = jax.config
     watched = config.jax_debug_nans or config.jax_debug_infs or config.jax_disable_jit
-    return not watched and jax.default_backend() == "cpu" and jax.device_count() == 1
+    here = not watched and trace_state_clean()
+    return here and jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
 def compute(op: Op[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

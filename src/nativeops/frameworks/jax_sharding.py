@@ -88,6 +88,7 @@ def unify(call: "Call", arrays: Sequence[Any]) -> Sequence[Any]:
         pairs = [(array, everywhere - varying(a)) for array, a in zip(arrays, avals, strict=True)]
         arrays = [_vary(array, tuple(sorted(axes))) if axes else array for array, axes in pairs]
     if any(entry is not None for aval in avals for entry in aval.sharding.spec):
+        call.solve(avals)  # a plan is of arguments that fit
         plan = Plan(call, mesh_of(avals), call.inputs, avals)
         wanted = [plan.spec(s, a.shape) for s, a in zip(call.inputs, avals, strict=True)]
         arrays = [

@@ -74,8 +74,9 @@ def to_keras(kind: Kind, weights: Weights, *, reset_after: bool = True) -> list[
     _check_kind(kind)
     order = _KERAS[kind]
     kernels = [_transpose(_reorder(w, order)) for w in weights[:2]]
-    if weights.b_ih is None:
+    if not _has_biases(weights):
         return kernels
+    weights = _with_biases(weights)
     if kind != "gru" or not reset_after:
         return [*kernels, _reorder(weights.b_ih + weights.b_hh, order)]
     return [*kernels, stacked([_reorder(bias, order) for bias in weights[2:]])]
@@ -104,7 +105,7 @@ def to_onnx(kind: Kind, directions: Sequence[Weights]) -> tuple[Any, Any, Any]:
     _check_kind(kind)
     order = _ONNX[kind]
     w, r = (stacked([_reorder(own[i], order) for own in directions]) for i in (0, 1))
-    if all(own.b_ih is None for own in directions):
+    if not any(map(_has_biases, directions)):
         return w, r, None
     both = [_with_biases(own)[2:] for own in directions]
     return w, r, stacked([join([_reorder(bias, order) for bias in own], 0) for own in both])
@@ -172,11 +173,14 @@ def _reorder(array: Any, order: tuple[int, ...]) -> Any:
     return join([blocks[i] for i in order], 0)
 
 
+def _has_biases(weights: Weights) -> bool:
+    return weights.b_ih is not None or weights.b_hh is not None
+
+
 def _with_biases(weights: Weights) -> Weights:
-    if weights.b_ih is not None:
-        return weights
+    """The same with zeros for each bias that is left away."""
     zeros = _zero_bias(_transpose(weights.w_hh))
-    return Weights(weights.w_ih, weights.w_hh, zeros, zeros)
+    return Weights(*weights[:2], *(zeros if bias is None else bias for bias in weights[2:]))
 
 
 def _bias(dense: Mapping[str, Any]) -> Any:

@@ -30,14 +30,14 @@ def test_impossible_target_costs_infinity_and_has_no_gradient(dtype: str, level:
     assert not same.any()
 
 
-@pytest.mark.parametrize("size", [1.0, -1e9, -1e17, float(np.finfo(np.float32).min), 1e30])
+@pytest.mark.parametrize("size", [1.0, -1e9, -1e17, -3.4028234663852886e38, 2.0**100])
 @pytest.mark.parametrize("batch", [2, 40])
 @pytest.mark.parametrize("level", levels())
 def test_frame_whose_classes_are_equal_is_even_however_large_they_are(
     size: float, batch: int, level: str
 ) -> None:
     x = normal(12, batch, 7)
-    y = labels(batch, 4, 7)
+    y = labels(batch, 4, classes=7)
     found = []
     for value in (0, size):
         x[5] = value

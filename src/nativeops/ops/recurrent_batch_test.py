@@ -16,6 +16,7 @@ from nativeops.testing.recurrent import (
     LSTM,
     Kind,
     Values,
+    as_dtype,
     draw,
     draw_arriving,
     forward_backward,
@@ -148,6 +149,36 @@ def test_any_number_of_threads_gives_the_same_bits(kind: Kind, reverse, level: s
             for name, array in first.items():
                 assert_same(found[name], array, f"`{name}` with {n} threads")
             first = found
+
+
+@each_kind
+@each_level
+@pytest.mark.parametrize("active", [48, 45, 30])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_step_of_many_streams_gives_the_same_bits_on_any_number_of_threads(
+    kind: Kind, active: int, dtype: str, level: str
+) -> None:
+    given = draw(kind, (1, 60, 400, 64), np.arange(60) < active, dtype=dtype)
+    found = []
+    with selected(level):
+        for n in (1, 2, 3):
+            with num_threads(n):
+                found.append(run_all(kind.op, given)["output"])
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+@each_kind
+@each_level
+def test_bias_gradients_of_many_frames_keep_their_digits(kind: Kind, level: str) -> None:
+    given = draw(kind, (600, 500, 2, 4), None)
+    given["x"] *= 0.1
+    arriving = {name: np.abs(array) for name, array in draw_arriving(kind, given).items()}
+    with selected(level):
+        exact = forward_backward(kind, given, arriving)
+        found = forward_backward(kind, as_dtype(given, "float32"), as_dtype(arriving, "float32"))
+    for name in ("d_b_ih", "d_b_hh"):
+        np.testing.assert_allclose(found[name], exact[name], rtol=3e-5, err_msg=name)
 
 
 @each_kind

@@ -31,7 +31,7 @@ def results_of(
 ) -> tuple[Any, ...]:
     """What the reference gives for each result; an error unless it has numbers of these shapes."""
     with np.errstate(all="ignore"):
-        result = op.reference(**values)
+        result = op.reference(**{name: _guarded(value) for name, value in values.items()})
     specs = op.signature.outputs
     wrong = _wrong_count(result, len(specs) if op.result else 0)
     results = () if wrong else tuple(result) if op.result else (result,)
@@ -40,6 +40,15 @@ def results_of(
     if wrong:
         raise OwnError("the reference is wrong", f"the reference returns {wrong}", op.reference)
     return results
+
+
+def _guarded(value: Any) -> Any:
+    """An array that the reference cannot write to: others read it afterwards."""
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
 
 
 def _wrong_count(result: Any, wanted: int) -> str:

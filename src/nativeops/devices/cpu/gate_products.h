@@ -57,6 +57,8 @@ class GateProducts {
     data_ = kept_ == nullptr ? memory_->data() : static_cast<A*>(kept_.get());
   }
 
+  bool direct() const { return direct_; }  // whether weights are read as they lie
+
   // Makes a panel ready, by one thread before the first that multiplies with it: while its weights
   // are in that thread's caches.
   void make_ready(int64_t p) const {

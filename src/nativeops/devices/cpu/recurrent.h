@@ -52,7 +52,8 @@ class Forward {
         items_(seq_.batch == 1 ? std::max(groups_of(split_), groups_of(out_split_))
                                : std::max(split_.panels, out_split_.panels)),
         chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
-        fused_(!Cell::kSecond && !layer.sums && seq_.batch >= kManyRows &&
+        // Not with weights as they lie: those depend on how many rows are multiplied together.
+        fused_(!Cell::kSecond && !layer.sums && seq_.batch >= kManyRows && !input_.direct() &&
                (layer.inputs() + layer.width()) * kWidest * simd::kVectorBytes <= kPanels),
         products_(dev.workspace<A>(fused_ ? 0 : chunk_ * seq_.batch * split_.vectors * kGates * n)),
         converts_(kTiles || (!std::is_same_v<A, T> && !kWords) || layer.x.stride(2) != 1 ||

@@ -43,6 +43,7 @@ class Backward {
         direct_(dev, seq_.batch, width_),
         d_cell_(dev, Cell::kHasCell ? seq_.batch : 0, units_),
         bias_(dev, kSums + Cell::kOwn, std::max(units_, width_)),
+        totals_(dev, kSums + Cell::kOwn, std::max(units_, width_)),
         sums_(dev.workspace<A>(dev.num_threads() * sums_size_)) {}
 
   void run() {
@@ -96,7 +97,7 @@ class Backward {
   };
 
   void start() {
-    for (int q = 0; q < kSums + Cell::kOwn; ++q) bias_.fill(q, {}, 0);
+    for (int q = 0; q < kSums + Cell::kOwn; ++q) bias_.fill(q, {}, 0), totals_.fill(q, {}, 0);
     for (int64_t r = 0; r < seq_.batch; ++r) {
       direct_.fill(r, from_.d_h_n, seq_.item(r));
       if (Cell::kHasCell) d_cell_.fill(r, from_.d_c_n, seq_.item(r));
@@ -128,6 +129,8 @@ class Backward {
         arrive(Row(*this, step, r), first, width, sums + r * width);
       }
     }
+    if (!Cell::kSecond) return add_to_totals(step, 0, kSums + Cell::kOwn, first, width);
+    add_to_totals(step, kParts - Cell::kPartsEarly, kSums, first, width);
   }
   void give_initial(int64_t r, int64_t first, int64_t width, const A* from_gates) {
     for (int64_t v = 0; v < width; v += n) {
@@ -173,6 +176,8 @@ class Backward {
           apply(row, first + v, simd::load(sums + r * width + v));
         }
       }
+      add_to_totals(step, 0, kParts - Cell::kPartsEarly, first, width);
+      add_to_totals(step, kSums, kSums + Cell::kOwn, first, width);
     }
   }
 
@@ -223,18 +228,29 @@ class Backward {
     for (int q = 0; q < Cell::kOwn; ++q) simd::store(bias_.numbers(kSums + q) + unit, sum[q]);
   }
 
-  // What is summed up over all frames, and the gradient of the initial cell.
+  // Adds the sums of some steps to those of all before: one number to which a million are added one
+  // after the other keeps three digits.
+  void add_to_totals(int64_t step, int from, int end, int64_t first, int64_t width) {
+    if (step % max2<int64_t>(1, 256 / max2<int64_t>(1, seq_.batch)) != 0) return;
+    for (int q = from; q < end; ++q) {
+      A *sum = bias_.numbers(q) + first, *all = totals_.numbers(q) + first;
+      for (int64_t k = 0; k < width; ++k) all[k] += sum[k], sum[k] = 0;
+    }
+  }
+
+  // What is summed up over all frames, and the gradient of the initial cell. Step 0, the last one,
+  // has brought all sums to the totals.
   void finish_sums() {
     const auto store = [&](Out<T, 1> to, int count, auto part) {
       for (int g = 0; to && g < count; ++g) {
-        for (int64_t j = 0; j < units_; ++j) to(g * units_ + j) = T(bias_.numbers(part(g))[j]);
+        for (int64_t j = 0; j < units_; ++j) to(g * units_ + j) = T(totals_.numbers(part(g))[j]);
       }
     };
     store(to_.b_ih, kGates, [](int g) { return Cell::kInputPart[g]; });
     store(to_.b_hh, Cell::kStateGates, [](int g) { return Cell::kStatePart[g]; });
     store(to_.own, Cell::kOwn, [](int q) { return kSums + q; });
     for (int64_t j = 0; to_.b_second && j < width_; ++j) {
-      to_.b_second(j) = T(bias_.numbers(kParts)[j]);
+      to_.b_second(j) = T(totals_.numbers(kParts)[j]);
     }
     for (int64_t r = 0; Cell::kHasCell && to_.c_0 && r < seq_.batch; ++r) {
       for (int64_t j = 0; j < units_; ++j) to_.c_0(seq_.item(r), j) = T(d_cell(r)[j]);
@@ -332,7 +348,7 @@ class Backward {
   const Split &split_, &unit_split_;  // of the state; with a second product, of the units
   const int64_t sums_size_;
   const Rows<T, Numbers> direct_, d_cell_;  // carried to the step before
-  const Rows<T, Numbers> bias_;             // sums over all frames: of the parts, of own weights
+  const Rows<T, Numbers> bias_, totals_;    // over some steps and all: of the parts, of own weights
   const Workspace<A> sums_;
 };
 
