@@ -214,6 +214,17 @@ def test_wrong_reference_is_no_bug_of_the_kernel_in_any_aspect(tmp_path):
     assert {each["file"] for each in findings(said)} == {str(file)}
 
 
+def test_reference_that_writes_to_an_argument_is_told(tmp_path):
+    text = DECLARED.replace("return x + y", "x += y; return x")
+    file = written(tmp_path, text)
+    said = verdict(tmp_path / "cache", tmp_path, file, "--only", "values", "--only", "races")
+    line = next(i for i, each in enumerate(text.splitlines(), 1) if "x += y" in each)
+    assert {(each["bug"], each["line"]) for each in findings(said)} == {
+        ("the reference fails", line)
+    }
+    assert "read-only" in findings(said)[0]["text"]
+
+
 def test_reference_that_raises_is_told_in_each_aspect(tmp_path):
     text = DECLARED.replace("return x + y", "return x + z")
     file = written(tmp_path, text)

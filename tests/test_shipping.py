@@ -77,6 +77,21 @@ def call(name: str) -> str:
     return f"import numpy as np\nfrom {name} import {name}\nprint({name}(np.ones(2)).tolist())"
 
 
+def test_two_kernels_of_one_name_do_not_go_to_one_folder(declared: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "another.py").write_text(
+        DECLARATION.format(name="another").replace("another.h", f"{declared.stem}.h")
+    )
+    (other / f"{declared.stem}.h").write_text(HEADER.format(name="another"))
+    taken: dict[str, Path] = {}
+    list(ship(declared, tmp_path / "ship", False, taken))
+    with pytest.raises(BuildError, match=r"would be one file in .*ship"):
+        list(ship(other / "another.py", tmp_path / "ship", False, taken))
+    registry._OPS.pop("another", None)
+    sys.modules.pop("another", None)
+
+
 @pytest.mark.slow
 def test_folder_is_all_that_another_machine_needs(declared: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -172,11 +173,13 @@ def _places(folder: Path, device: str) -> list[str]:
     return ["-iquote", str(folder), f"-I{_PACKAGE.parent}", "-idirafter", str(folder)]
 
 
-def _check_read(op: Op[Any], rule: str) -> None:
+def _check_read(op: Op[Any], rule: str, compiler: str) -> None:
     """Refuse a header whose changes nobody would see: one that is included in an unusual way.
 
-    `rule` is the compiler's, for make: all files that it read.
+    `rule` is the compiler's, for make: all files that it read. Its own may lie below the op's
+    folder: those of a compiler in the same home.
     """
+    theirs = Path(shutil.which(compiler) or compiler).resolve().parent.parent
     folder = op.kernel.parent.resolve()
     known = {path.resolve() for path in identity.kernel_files(op.kernel)}
     resolved = cache(Path.resolve)  # hundreds of a compiler's headers lie in a few folders
@@ -187,6 +190,8 @@ def _check_read(op: Op[Any], rule: str) -> None:
         if path in known or not path.is_relative_to(folder) or path.is_relative_to(_PACKAGE):
             continue
         within = path.relative_to(folder).parts
+        if theirs != folder and path.is_relative_to(theirs):
+            continue
         if path.suffix == ".cpp" or "site-packages" in within or within[0].startswith("."):
             continue
         name = "/".join(within)
@@ -209,7 +214,7 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     if done.returncode == 0 and built.exists():
         _digest(recipe.op)  # the files may have been saved anew while the compiler read them
         if read.exists():
-            _check_read(recipe.op, read.read_text("utf-8"))
+            _check_read(recipe.op, read.read_text("utf-8"), command[0])
         return
     from nativeops.complaints import complaints  # a millisecond of each process otherwise
 

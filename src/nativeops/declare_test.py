@@ -256,6 +256,14 @@ def test_sums_need_floats_that_are_always_there() -> None:
         read(few)
 
 
+def test_kind_of_a_result_is_that_of_an_input_that_is_always_there() -> None:
+    def best(x: Float[Array, "n"], n: Int[Array, "n"] | None = None) -> Int[Array, ""]:
+        return x.argmax()
+
+    with pytest.raises(TypeError, match=r"best: `out` is Int, but no .* write Int32 or Int64"):
+        read(best)
+
+
 def test_starred_arguments_are_refused() -> None:
     def many(*x: Float[Array, "n"]) -> Float[Array, "n"]:
         return x[0]

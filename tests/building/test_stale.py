@@ -92,13 +92,13 @@ def test_kernel_with_a_linked_folder_is_the_same_where_it_is_shipped(
     linked: Path, tmp_path: Path
 ) -> None:
     scaled, target = declare(linked), tmp_path / "target"
-    shipping._copy_sources(scaled, linked, target)
+    shipping._copy_sources(scaled, linked, target, {})
     assert not (target / "linked").is_symlink()
     assert declare(target / "scaled.h").kernel_digest == scaled.kernel_digest
     (linked.parent / "part.h").touch()
     linked.write_text('#include "part.h"\n' + linked.read_text())
     with pytest.raises(BuildError, match="would be one file"):
-        shipping._copy_sources(declare(linked), linked, target)
+        shipping._copy_sources(declare(linked), linked, target, {})
 
 
 def test_folder_that_is_linked_into_itself_ends(tmp_path: Path) -> None:
@@ -120,6 +120,22 @@ def test_part_whose_changes_would_not_be_seen_is_refused(tmp_path: Path, line: s
     (folder / "part.h").write_text("#define PART 2\n")
     with pytest.raises(BuildError, match=r'write `#include "part\.h"` on one line'):
         declare(header)(np.ones(2))
+
+
+def test_headers_of_a_compiler_in_the_same_home_are_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "tools" / "include"
+    theirs.mkdir(parents=True)
+    (theirs / "two.h").write_text("#define TWO 2\n")
+    compiler = tmp_path / "tools" / "bin" / "gxx"
+    compiler.parent.mkdir()
+    compiler.write_text(f'#!/bin/sh\nexec g++ -isystem {theirs} "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    header = write(tmp_path, "TWO * x(i)")
+    header.write_text(f"#include <two.h>\n{header.read_text()}")
+    assert declare(header)(np.ones(1)).tolist() == [2]
 
 
 def test_each_of_two_declarations_keeps_its_own_kernel(tmp_path: Path) -> None:

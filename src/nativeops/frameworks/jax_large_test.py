@@ -44,6 +44,13 @@ def test_next_result_lies_where_the_last_one_was(ways):
     assert ways == ["pairwise_l1"] * 4
 
 
+def test_a_program_is_traced_as_if_there_had_been_none(ways):
+    x = random(ROWS, 3)
+    program = str(jax.make_jaxpr(lambda p: (pairwise_l1(x, x) * p).sum())(1.0))
+    assert "nativeops[" in program
+    assert not ways
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
 def test_they_equal_those_of_xla(ways, dtype):
     x, y = random(ROWS, 3, dtype=dtype), random(ROWS + 1, 3, dtype=dtype)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nativeops import ctc_prefixes, pairwise_l1, pairwise_lp
+from nativeops import ctc_prefixes, lstm_layer, pairwise_l1, pairwise_lp
 from nativeops.errors import (
     AllocationError,
     ArgumentError,
@@ -20,6 +20,7 @@ from nativeops.errors import (
     RangeError,
     ShapeError,
 )
+from nativeops.frameworks import jax_absent
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 from nativeops.testing.arrays_jax import composed_l1, enabled_64_bits, random
 
@@ -320,3 +321,12 @@ def test_op_of_the_cpu_is_refused_where_a_program_is_lowered_for_cuda():
     program = jax.jit(ctc_prefixes).trace(jnp.zeros((3, 1, 4)))
     with pytest.raises(DeviceError, match="ctc_beam_search: it runs on the CPU only"):
         program.lower(lowering_platforms=("cuda",))
+
+
+def test_call_where_there_are_no_64_bits_leaves_later_ones_alone(monkeypatch) -> None:
+    monkeypatch.setattr(jax_absent, "_made", {})
+    with enabled_64_bits():
+        given = [jnp.ones(shape, "float64") for shape in ((5, 3, 4), (24, 4), (24, 6))]
+        with ThreadPoolExecutor(1) as pool:  # 64 bits are of this thread only
+            assert isinstance(pool.submit(lstm_layer, *given).exception(), DtypeError)
+        assert lstm_layer(*given).output.dtype == "float64"

@@ -44,6 +44,20 @@ def test_weights_return_from_keras(kind, biases):
     assert_same(convert.from_keras(kind, convert.to_keras(kind, weights)), expected)
 
 
+@pytest.mark.parametrize("left_away", ["b_ih", "b_hh"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_one_bias_goes_with_zeros_for_the_other(kind, left_away):
+    whole = make(kind)
+    zeros = whole._replace(**{left_away: 0 * whole.b_ih})
+    one = whole._replace(**{left_away: None})
+    assert_same(convert.to_keras(kind, one), convert.to_keras(kind, zeros))
+    assert_same(convert.to_onnx(kind, [one]), convert.to_onnx(kind, [zeros]))
+    for gate, expected in convert.to_flax(kind, zeros).items():
+        found = convert.to_flax(kind, one)[gate]
+        assert found.keys() == expected.keys()
+        assert_same(found.values(), expected.values())
+
+
 def test_weights_of_gru_with_the_reset_first_return_from_keras():
     weights = make("gru")
     there = convert.to_keras("gru", weights, reset_after=False)
