@@ -72,14 +72,15 @@ CASE(rows_of_any_length_are_reduced) {
 
 CASE(reductions_of_nothing_and_of_nan) {
   on_each_device([](Device& dev) {
-    float found[6] = {};
-    View<float, 1> f = dense(found, 6);
+    float found[7] = {};
+    View<float, 1> f = dense(found, 7);
     for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
       const float empty = team.max(4, 4, [](int64_t) { return 1.0f; });
       const float least = team.min(4, 4, [](int64_t) { return 1.0f; });
       const float nan = team.max(0, 90, [](int64_t i) { return i == 71 ? kNan : float(i); });
       const float nan_too = team.min(0, 90, [](int64_t i) { return i == 0 ? kNan : float(i); });
       const int64_t big = team.sum(0, 100, [](int64_t) { return int64_t{1} << 40; });
+      const int64_t marks = team.sum(0, 300, [](int64_t i) { return uint8_t(i != 7); });
       const bool none = team.any(0, 0, [](int64_t) { return true; });
       team.each(0, 1, [&](int64_t) {
         f(0) = empty;
@@ -88,11 +89,12 @@ CASE(reductions_of_nothing_and_of_nan) {
         f(3) = nan_too;
         f(4) = static_cast<float>(big >> 40);
         f(5) = none ? 1.0f : 0.0f;
+        f(6) = static_cast<float>(marks);
       });
     });
     EXPECT(found[0] == -kInfinity && found[1] == kInfinity);
     EXPECT(found[2] != found[2] && found[3] != found[3]);
-    EXPECT(found[4] == 100 && found[5] == 0);
+    EXPECT(found[4] == 100 && found[5] == 0 && found[6] == 299);
   });
 }
 

@@ -59,9 +59,10 @@ struct WithoutAt {
 template <class Operand>
 using Loaded = Accum<std::decay_t<decltype(std::declval<Operand>()(0, 0, 0))>>;
 
-// The number in which a team reduces what f(i) gives: a sum of bool counts.
+// The number in which a team reduces what f(i) gives: a sum of bool or uint8_t counts.
 template <class F, class Value = std::decay_t<decltype(std::declval<F>()(int64_t{}))>>
-using TeamValue = std::conditional_t<std::is_same_v<Value, bool>, int64_t, Accum<Value>>;
+using TeamValue = std::conditional_t<std::is_integral_v<Value> && sizeof(Value) < sizeof(int32_t),
+                                     int64_t, Accum<Value>>;
 
 // What is added up in one pass: see Team::two_sums.
 template <class A>
