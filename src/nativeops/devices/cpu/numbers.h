@@ -10,17 +10,18 @@ namespace nativeops::tuned {
 
 constexpr int kWidest = 4;  // vectors in a panel
 
-// How many rows a block of so many vectors has: its sums, one load of each vector of the panel and
-// one of a row's number must fit in the registers.
+// How many rows a block of so many vectors has: its sums, what is multiplied of each row or of each
+// vector, whichever are fewer, and one of the others must fit in the registers. Of 16 registers all
+// are taken: sums of which there are less than 12 wait for each other.
 template <int kVectors>
 constexpr int kBlockRows = NATIVEOPS_LEVEL >= 2 ? (kVectors == 4   ? 6
                                                    : kVectors == 3 ? 8
                                                    : kVectors == 2 ? 12
                                                                    : 14)
-                                                : (kVectors == 4   ? 2
-                                                   : kVectors == 3 ? 3
-                                                   : kVectors == 2 ? 5
-                                                                   : 6);
+                                                : (kVectors == 4   ? 3
+                                                   : kVectors == 3 ? 4
+                                                   : kVectors == 2 ? 6
+                                                                   : 8);
 
 // What a product is made of: numbers, or words that hold two bf16 (Pairs in panels.h), or tiles of
 // such words (tile_products.h). A row of numbers is a row of words.

@@ -53,14 +53,24 @@ void multiply_block(const A* const* rows, int64_t offset, int64_t depth, const A
     });
   });
   const auto add = [&](int64_t k, auto p) __attribute__((always_inline)) {
-    simd::Vec<A> weight[kVectors];
-    simd::unroll<kVectors>([&](auto v) { weight[v] = simd::load(panel + v * n); });
     if constexpr (kFetch) __builtin_prefetch(soon + k * n, 0, 2);
-    simd::unroll<kRows>([&](auto r) {
-      const simd::Vec<A> value = simd::broadcast_from(row[r] + k);
-      simd::unroll<kVectors>(
-          [&](auto v) { sum[p][r][v] = Of::fma(value, weight[v], sum[p][r][v]); });
-    });
+    if constexpr (kRows < kVectors) {  // the fewer ones stay in registers
+      simd::Vec<A> value[kRows];
+      simd::unroll<kRows>([&](auto r) { value[r] = simd::broadcast_from(row[r] + k); });
+      simd::unroll<kVectors>([&](auto v) {
+        const simd::Vec<A> weight = simd::load(panel + v * n);
+        simd::unroll<kRows>(
+            [&](auto r) { sum[p][r][v] = Of::fma(value[r], weight, sum[p][r][v]); });
+      });
+    } else {
+      simd::Vec<A> weight[kVectors];
+      simd::unroll<kVectors>([&](auto v) { weight[v] = simd::load(panel + v * n); });
+      simd::unroll<kRows>([&](auto r) {
+        const simd::Vec<A> value = simd::broadcast_from(row[r] + k);
+        simd::unroll<kVectors>(
+            [&](auto v) { sum[p][r][v] = Of::fma(value, weight[v], sum[p][r][v]); });
+      });
+    }
     panel += kVectors * n;
   };
   int64_t k = 0;
