@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from nativeops.call import Op
-from nativeops.errors import ArgumentError, DtypeError, NativeOpsError, RangeError, ShapeError
+from nativeops.errors import (
+    ArgumentError,
+    DtypeError,
+    NativeOpsError,
+    RangeError,
+    ShapeError,
+    called,
+)
 from nativeops.signature import VARIABLES, ArraySpec, AttributeSpec, is_integer
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.compiled import CompiledOp, said_in
@@ -61,7 +68,7 @@ class Mistake:
             assert said_in(said, first, mode), (
                 f"{self}: {framework} says\n{said}\ninstead of\n{first}"
             )
-        assert first.startswith(f"{self.op.name}: "), first
+        assert first.startswith(f"{called(self.op.name)}: "), first
         headline = first.partition("\n")[0]
         for word in self.words:
             assert word in headline, f"{self}: `{word}` is not in: {headline}"
