@@ -17,8 +17,7 @@ def segment_sum(
     A row whose segment is not one of 0 .. ``count`` - 1 takes no part. The result is the same every
     time: rows are added in the order of ``i``; on the CPU in 2, 4 or 8 parts where segments have 4
     (of less than 64 bytes: 1), 64 or 128 rows each on average and the caches hold the sums of all
-    parts. Its gradient is that
-    of the sum: `segment_spread`.
+    parts. Its gradient is that of the sum: `segment_spread`.
 
     Cost: O(n·d) time; a workspace of 2 n + 3 count integers, on a GPU of up to 9 n + 3 count, or of
     up to as many results as parts.

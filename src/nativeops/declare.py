@@ -172,7 +172,7 @@ def op(
         rounding: The unit roundoff of products of float32 where an attribute has a value that
             allows more than 2**-24, as ``{("precision", "high"): 2**-16}``.
         devices: Where there is a kernel: everywhere, or on the CPU alone.
-        caller: The function by which users call the op, if they do not call itself: errors name it.
+        caller: The function by which users call the op, if not the op itself: errors name it.
     """
 
     def declare(reference: F) -> "Op[F]":

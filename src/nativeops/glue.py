@@ -92,10 +92,16 @@ TILED = {"bfloat16", "float32"}
 UNTILED = "NATIVEOPS_LEVEL < 3 || defined(NATIVEOPS_USER_OP)"
 
 
-def defines(header: Path, name: str) -> bool:
-    """Whether a header has a kernel of that name: a function or a constant."""
+def kernel_line(header: Path, name: str) -> int:
+    """The line where a header has a kernel of that name, a function or a constant; 0 if nowhere."""
     text = header.read_text(encoding="utf-8", errors="replace")
-    return bool(re.search(rf"\bvoid\s+{name}\s*\(|\bconstexpr\s+auto\s+{name}\s*=", text))
+    found = re.search(rf"\bvoid\s+{name}\s*\(|\bconstexpr\s+auto\s+{name}\s*=", text)
+    return text.count("\n", 0, found.start()) + 1 if found else 0
+
+
+def defines(header: Path, name: str) -> bool:
+    """Whether a header has a kernel of that name."""
+    return kernel_line(header, name) > 0
 
 
 def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> str:

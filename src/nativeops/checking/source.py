@@ -3,7 +3,6 @@
 
 import importlib
 import inspect
-import re
 import sys
 import traceback
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from nativeops.call import Op
 from nativeops.errors import ArgumentError, NativeOpsError, message
 from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.glue import kernel_line
 from nativeops.identity import check_header, kernel_files
 from nativeops.registry import ops
 from nativeops.testing import check_sizes
@@ -138,11 +138,8 @@ def raised_in(function: Any, error: BaseException | None) -> Raised | None:
 
 def kernel(op: Op[Any]) -> Place:
     """Where the kernel of an op begins."""
-    lines = op.kernel.read_text(errors="replace").splitlines() if op.kernel.exists() else []
-    for number, line in enumerate(lines, 1):
-        if re.search(rf"\bvoid\s+{op.name}\s*\(", line):
-            return Place(str(op.kernel), number)
-    return Place(str(op.kernel), 1)
+    line = kernel_line(op.kernel, op.name) if op.kernel.exists() else 0
+    return Place(str(op.kernel), line or 1)
 
 
 def own_files(op: Op[Any]) -> list[str]:

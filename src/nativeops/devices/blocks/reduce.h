@@ -89,7 +89,7 @@ template <class T, class Fold>
 KERNEL T block_reduce_by(T* part, T value, Fold fold) {
   constexpr unsigned kFew = 8;
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  const unsigned warps = (blockDim.x * blockDim.y * blockDim.z + 31) / 32;
+  const unsigned warps = ceil_div(blockDim.x * blockDim.y * blockDim.z, 32);
   value = warp_reduce(value, fold);
   if (thread % 32 == 0) part[thread / 32] = value;
   sync();

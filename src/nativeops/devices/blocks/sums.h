@@ -48,7 +48,7 @@ struct AddRowsKernel {
 template <class A, class T>
 void add_rows(Device& dev, View<A, 2> rows, View<T, 1> to) {
   using Kernel = AddRowsKernel<A, T>;
-  const unsigned grid = static_cast<unsigned>(min2((to.size(0) + 31) / 32, kMaxGrid));
+  const unsigned grid = static_cast<unsigned>(min2(ceil_div(to.size(0), 32), kMaxGrid));
   launch(dev, grid, Dim3(32, Kernel::kParts), Kernel{rows, to});
 }
 

@@ -63,7 +63,7 @@ struct Exchange {
 };
 
 // A row in shared memory so long that rows which are read at once lie in different banks.
-HOST_DEVICE inline int64_t spaced(int64_t length) { return (length + 7) / 8 * 8 + 4; }
+HOST_DEVICE inline int64_t spaced(int64_t length) { return round_up(length, 8) + 4; }
 
 // Σ_k weights[row, k] · vector[item, k] for up to kRows rows of the block and up to kItems
 // sequences: each half of a warp sums up some k for all of them.
@@ -86,7 +86,7 @@ struct StepProduct {
   }
   HOST_DEVICE static int64_t padded(int64_t depth) { return (depth + 3) / 4 * 4; }
   static StepPlan plan(int64_t rows, int64_t depth, int64_t count, int64_t most_bytes) {
-    const int64_t quarter = (depth + 15) / 16 * 4;
+    const int64_t quarter = ceil_div(depth, 16) * 4;
     int piece = static_cast<int>(min2<int64_t>(kMostPiece, max2<int64_t>(kFewestPiece, quarter)));
     const auto bytes = [=](int piece) {
       return (staged_numbers(piece) + rows * spaced(depth)) * int64_t{sizeof(float)};
@@ -219,7 +219,7 @@ Spread spread(Device& dev, int64_t units, int64_t gates, int64_t depth, int64_t 
   for (int64_t own = min2<int64_t>(units, Product::kRows / gates); own > 0; --own) {
     const int64_t unit_blocks = ceil_div(units, own), held = own * gates;
     if (own * Product::kItems > kTogetherThreads || unit_blocks > most.blocks) continue;
-    const int64_t items = (batch + most.blocks / unit_blocks - 1) / (most.blocks / unit_blocks);
+    const int64_t items = ceil_div(batch, most.blocks / unit_blocks);
     const StepPlan plan =
         Product::plan(held, depth, min2<int64_t>(items, Product::kItems), most.scratch_bytes);
     if (plan.scratch_bytes == 0) continue;

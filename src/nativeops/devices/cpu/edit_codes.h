@@ -142,7 +142,7 @@ struct CodedPair {
 
   template <class I>
   CodedPair(const Sequence<I>& rows, const Sequence<I>& columns)
-      : pattern((rows.n + 63) / 64 * 64), text(columns.n) {
+      : pattern(round_up(rows.n, 64)), text(columns.n) {
     Range<I> range;
     range.add(rows);
     range.add(columns);

@@ -15,7 +15,7 @@ struct PathRows {
   double* memory;
 
   static constexpr int kRows = 8;
-  static int64_t width_for(int64_t labels) { return (labels + 3 + 7) / 8 * 8; }
+  static int64_t width_for(int64_t labels) { return round_up(labels + 3, 8); }
   double* row(int i) const { return memory + i * width + 1; }
   double* sums(int64_t s) const { return row(static_cast<int>(s % 2)); }
   double* blank() const { return row(2); }
