@@ -36,6 +36,7 @@ PLANTED = [
     ("sum_by_atomics", "races", "results depend on the order of blocks"),
     ("write_past_the_end", "memory", "writes past the end of an array"),
     ("write_past_the_workspace", "memory", "writes past the end of an array"),
+    ("write_of_what_nobody_keeps", "memory", "writes outside of its arrays"),
     ("read_before_the_start", "memory", "reads before the start of an array"),
     ("read_past_the_end", "memory", "reads past the end of an array"),
     ("wrong_sign", "gradient", "gradient of `y` has the wrong sign"),
@@ -97,6 +98,13 @@ print(2)
     ) as process:
         assert [*map(int, job.lines_of(process))] == [1, 2]
         assert process.wait() == 0
+
+
+def test_a_crash_is_told_with_its_case(cache: Path, tmp_path: Path) -> None:
+    options = ("--only", "values", "--framework", "numpy", "--op", "write_of_what_nobody_keeps")
+    (found,) = findings(verdict(cache, tmp_path, FILE, *options))
+    assert found["bug"] == "crashes"
+    assert re.fullmatch(r"signal 11 \(\[numpy .+\]\)", found["text"])
 
 
 def planted(aspects: set[str]) -> list[object]:

@@ -145,6 +145,10 @@ def whole(x: Float[Array, "b n"]) -> Float[Array, "b n"]:
     return x.astype(int)
 
 
+def narrow(x: Float[Array, "b n"]) -> Float[Array, "b n"]:
+    return x.astype(np.float32)
+
+
 def several(x: Float[Array, "b n"]) -> Float[Array, "b n"]:
     return x, x
 
@@ -172,6 +176,7 @@ def second_is_wrong(x: Float[Array, "b n"], index: Int[Array, "b n"]) -> Two:
         (forgetful, "the reference returns None instead of one array"),
         (several, "the reference returns 2 arrays instead of one array"),
         (whole, "the reference returns int64 instead of floating point numbers"),
+        (narrow, "the reference returns float32 instead of float64, to judge kernels by"),
         (transposed, "the reference returns [3, 5] instead of [5, 3]"),
         (one_of_two, "the reference returns one array instead of 2 arrays"),
         (three_of_two, "the reference returns 3 arrays instead of 2 arrays"),

@@ -23,7 +23,7 @@ from nativeops.errors import (
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
 from nativeops.lists import are_lengths, as_arrays, is_list_of_integers
 from nativeops.signature import ArraySpec, Signature, Solution
-from nativeops.sizes import Size
+from nativeops.sizes import Size, as_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -153,7 +153,17 @@ class Op(Generic[F]):
         """Declare the size of an output's axis as arithmetic over other axes and attributes."""
 
         def declare(rule: Callable[..., Size]) -> Callable[..., Size]:
-            size = rule(*(Size("name", (p,)) for p in inspect.signature(rule).parameters))
+            if not any(
+                name in axis.names() for spec in self.signature.outputs for axis in spec.axes
+            ):
+                raise TypeError(f"{self.name}: no result has the axis `{name}`")
+            names = [Size("name", (p,)) for p in inspect.signature(rule).parameters]
+            try:
+                size = as_size(rule(*names))
+            except TypeError as error:
+                text = f"{self.name}: the rule of the axis `{name}` gives no size ({error}): write "
+                text += "whole numbers, its arguments, + - * //, and `maximum` and `minimum` of "
+                raise TypeError(f"{text}`nativeops.declare`") from error
             outputs = tuple(
                 replace(spec, axes=tuple(axis.substitute({name: size}) for axis in spec.axes))
                 for spec in self.signature.outputs

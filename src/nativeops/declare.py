@@ -189,8 +189,9 @@ def op(
         for name, _ in rounding or {}:
             if not any(spec.name == name for spec in signature.attributes):
                 raise TypeError(f"{signature.op}: `rounding` names no attribute `{name}`")
-        if not signature.op.isascii():  # TensorFlow ends the process at such a name
-            raise TypeError(f"{signature.op}: the name of an op must be ASCII")
+        for name in signature.names():  # TensorFlow ends the process at others, PyTorch refuses
+            if not name.isascii():
+                raise TypeError(f"{signature.op}: the name `{name}` must be ASCII")
         if is_cpp_word(signature.op):
             text = f"{signature.op}: that is a word of C++, which no kernel can be called: "
             raise TypeError(f"{text}choose another name")
@@ -264,7 +265,7 @@ def read(reference: Callable[..., Any]) -> Signature:
     inputs: list[ArraySpec] = []
     attributes: list[AttributeSpec] = []
     for parameter in inspect.signature(reference).parameters.values():
-        hint = hints.get(parameter.name)
+        hint = _plain(hints.get(parameter.name))
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(f"{name}: `{parameter.name}` must be one argument, without a star")
         if isinstance(hint, _Declared):
@@ -286,6 +287,13 @@ def read(reference: Callable[..., Any]) -> Signature:
         text = f"{name}: `*{leading[0]}` and `*{leading[1]}` are the same leading axes"
         raise TypeError(f"{text}: give them one name")
     return Signature(name, tuple(inputs), outputs, tuple(attributes))
+
+
+def _plain(hint: Any) -> Any:
+    """``Optional[Float[..]]`` as ``Float[..] | None``, which is the same elsewhere in Python."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) is typing.Union else ()
+    array = next((part for part in parts if isinstance(part, _Declared)), None)
+    return array | None if array and set(parts) == {array, type(None)} else hint
 
 
 def _check_default(name: str, parameter: inspect.Parameter, hint: _Declared) -> None:

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Optional
 
 import numpy as np
 import pytest
 
 from nativeops import registry
+from nativeops.call import Op
 from nativeops.declare import (
     Accum,
     Array,
@@ -162,6 +163,47 @@ def test_optional_input_is_read() -> None:
     assert str(signature) == (
         "f(x: Float[n b], lengths: Int32[b] | None = None, *, k: int = 1) -> Float[n]"
     )
+
+
+def test_optional_is_the_same_as_or_none() -> None:
+    def f(x: Float[Array, "n"], y: Optional[Float[Array, "n"]] = None) -> Float[Array, "n"]: ...  # noqa: UP045
+
+    assert str(read(f)) == "f(x: Float[n], y: Float[n] | None = None) -> Float[n]"
+
+
+def test_name_that_is_not_ascii_is_refused() -> None:
+    with pytest.raises(TypeError, match="g: the name `größe` must be ASCII"):
+
+        @op(kernel="g.h")
+        def g(x: Float[Array, "n"], *, größe: int = 1) -> Float[Array, "n"]: ...  # noqa: PLC2401
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (lambda n: None, "'NoneType' object cannot be interpreted as an integer"),
+        (lambda n: n / 2, "unsupported operand type"),
+        (lambda n: max(n, 3), "'>' not supported"),
+    ],
+)
+def test_rule_that_gives_no_size_is_refused_with_the_way_out(rule: Any, said: str) -> None:
+    declared = Op(of_two_axes, read(of_two_axes), Path("of_two_axes.h"), "keep")
+    way_out = ".*: write whole numbers, its arguments, .* `maximum`"
+    with pytest.raises(
+        TypeError, match="the rule of the axis `m` gives no size .*" + said + way_out
+    ):
+        declared.axis("m")(rule)
+    with pytest.raises(TypeError, match="no result has the axis `z`"):
+        declared.axis("z")(lambda n: n)
+
+
+def test_rule_of_an_axis_may_give_a_number() -> None:
+    declared = Op(of_two_axes, read(of_two_axes), Path("of_two_axes.h"), "keep")
+    declared.axis("m")(lambda: 3)
+    assert str(declared.signature) == "of_two_axes(x: Float[n]) -> Float[3]"
+
+
+def of_two_axes(x: Float[Array, "n"]) -> Float[Array, "m"]: ...
 
 
 def test_signature_of_an_op_is_shown_as_it_is_written() -> None:

@@ -257,6 +257,10 @@ class Signature:
         self._check_arithmetic(given, sizes, batch)
         return Solution(sizes, batch, dtypes)
 
+    def names(self) -> list[str]:
+        """The name of the op, and those of all its arguments and results."""
+        return [self.op, *(s.name for s in (*self.inputs, *self.outputs, *self.attributes))]
+
     def check_limits(self) -> None:
         """Refuse, in a declaration, what the core has no room for."""
         axes = [axis for spec in (*self.inputs, *self.outputs) for axis in spec.axes]

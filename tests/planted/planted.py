@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops with one bug each, of the kind that the name says: `nativeops check` must find them all."""
 
+from typing import Generic, NamedTuple
+
 import numpy as np
 
-from nativeops.declare import Array, Float, Int, Int32, op
+from nativeops.declare import Array, Float, Int, Int32, Kept, op
 
 
 @op(kernel="planted.h")
@@ -217,3 +219,16 @@ def negative_slope(x: Float[Array, "*b n"], *, slope: float = 0.5) -> Float[Arra
 def second_block(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: F821
     """The numbers less the first."""
     return x - x[:1]
+
+
+class Doubled(NamedTuple, Generic[Array]):
+    """The double, and what a gradient would need."""
+
+    double: Float[Array, "*b n"]
+    same: Kept[Float[Array, "*b n"]]
+
+
+@op(kernel="planted.h")
+def write_of_what_nobody_keeps(x: Float[Array, "*b n"]) -> Doubled[Array]:
+    """Twice all numbers, and they themselves."""
+    return Doubled(x + x, x)

@@ -33,9 +33,8 @@ def steps(op: Op[Any]) -> Steps:
         return
     chosen = [c for c in plain if c.group in ("attributes", "leads", "absent")] or plain[:1]
     for case in [plain[0], *chosen]:
-        problem = check(case)
         yield Case(str(case))
-        if problem is not None:
+        if problem := check(case):
             yield problem
             return
 

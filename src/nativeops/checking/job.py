@@ -98,7 +98,7 @@ class Job:
                 for line in lines_of(process):
                     said = json.loads(line)
                     current = said.get("op", current)
-                    case = said.get("Case", {}).get("name", case)
+                    case = "" if "op" in said else said.get("Case", {}).get("name", case)
                     ended |= bool(said.keys() & {"end", "leave"})
                     left = names[names.index(current) + 1 :] if "leave" in said else []
                     self._take(said)

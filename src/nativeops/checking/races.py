@@ -154,7 +154,7 @@ def reported(said: str, report: str, op: str, own: Sequence[str], default: Place
 def race_in_one_block(case: OpCase, log: Log) -> Finding | None:
     """The same case in a grid of one block, which does all the work if the kernel is written so."""
     with few_blocks(1):
-        said = invoke.run(case, compare=False)  # what else is wrong then is the other blocks' work
+        said, _ = invoke.results(case)  # what else is wrong then is the other blocks' work
     own, default = source.own_files(case.op), source.kernel(case.op)
     return reported(said, log.new(), case.op.name, own, default)
 

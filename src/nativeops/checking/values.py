@@ -43,21 +43,20 @@ LONG_ENOUGH = 0.5  # seconds for all runs of a case: a longer axis would take mu
 def steps(op: Op[Any], framework: str) -> Steps:
     """All cases of a framework up to the first that fails, then all wrong arguments."""
     for case in matrix(op, framework):
-        problem = run(case)
-        yield Case(str(case))
-        if problem is not None:
+        yield Case(str(case))  # before it runs: the process may not live on
+        if problem := run(case):
             yield problem
             return
     if not installed("ml_dtypes") and framework == "numpy":
         yield Unchecked("bfloat16 in NumPy: run `pip install ml_dtypes`")
     for mistake in mistakes(op):
+        yield Case(str(mistake))
         try:
             mistake.run(["numpy"] if framework == "numpy" else ["numpy", framework])
         except AssertionError as error:
             where = source.declaration(op)
             yield found(op.name, "a wrong argument is not explained", str(error), where)
             return
-        yield Case(str(mistake))
 
 
 def matrix(op: Op[Any], framework: str) -> Sequence[OpCase]:

@@ -83,7 +83,8 @@ void Problem<T, I>::check(bool of_gradient) const {
 }
 
 // log_sums[t,b] = log Σ_c exp(logits[t,b,c]); 0 of a frame without any probability, beyond a
-// length, and where the logits are logarithms of probabilities already.
+// length, and where the logits are logarithms of probabilities already, but NaN where one is that
+// the target may need.
 template <class T, class I>
 void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sums) {
   using A = Accum<T>;
@@ -97,6 +98,11 @@ void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sum
         if (!problem.normalized && t < problem.frames(b)) {
           of = softmax_sums(team, at(at(x, t), b));
           if (of.largest == lowest<A>()) of = {0, 1};
+        } else if (n > 0 && t < problem.frames(b)) {
+          const A blank = A(x(t, b, problem.blank));
+          const auto label = [=](int64_t i) { return A(x(t, b, problem.label(b, i))); };
+          const A most = max_or_nan(blank, team.max(0, problem.labels(b), label));
+          if (most != most) of.largest = most;
         }
         if (team.rank() > 0) return;
         set(log_sums, static_cast<double>(of.largest), log(static_cast<double>(of.sum)), t, b);

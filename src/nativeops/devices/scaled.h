@@ -64,12 +64,33 @@ NATIVEOPS_INLINE bool is_cost(A cost) {
   return cost >= -Scale<A>::largest;
 }
 
+// x = n ln(2) + r and e^r - 1 = r + tail also where n has so many digits that its product with the
+// high part of ln(2) has more than a number holds. A device that cannot multiply and subtract at
+// once needs all of that product: both numbers in halves, whose products are exact (Dekker 1971).
+template <class A>
+NATIVEOPS_INLINE elementary::Reduced<A> reduce_far(A x) {
+#if defined(__CUDACC__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return elementary::reduce(x);
+#else
+  using F = elementary::Format<A>;
+  const A n = (x * A(0x1.71547652b82fep+0) + F::round) - F::round;
+  const A split = A((int64_t(1) << ((F::mantissa + 2) / 2)) + 1);
+  const A n_high = split * n - (split * n - n), n_low = n - n_high;
+  const A ln2_high = split * F::ln2_hi - (split * F::ln2_hi - F::ln2_hi);
+  const A ln2_low = F::ln2_hi - ln2_high;
+  const A product = n * F::ln2_hi;
+  const A left = ((n_high * ln2_high - product) + n_low * ln2_high) + n_high * ln2_low;
+  const A r = ((x - product) - (left + n_low * ln2_low)) - n * F::ln2_lo;
+  return {n, r, r * r * F::exp_tail(r)};
+#endif
+}
+
 // e^-cost; 0 where the cost is larger than the largest, or NaN. In two steps, since compilers make
 // vectors of each, but not of both together.
 template <class A>
 NATIVEOPS_INLINE Scaled<A> scaled_power(A cost) {
   const A most = Scale<A>::largest, low = cost > most ? most : cost;
-  const elementary::Reduced<A> y = elementary::reduce(low < -most ? most : -low);
+  const elementary::Reduced<A> y = reduce_far(low < -most ? most : -low);
   const A m = 1 + (y.r + y.tail);
   return {cost <= most ? m : A(0), static_cast<Exponent<A>>(y.n)};
 }

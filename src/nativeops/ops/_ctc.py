@@ -107,6 +107,9 @@ def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any
     for b in range(batch):
         ways = Ways(problem, b)
         largest[ways.frames :, b] = rest[ways.frames :, b] = 0
+        if x.shape[2] and np.isnan(log_probs[: ways.frames, b][:, ways.columns]).any():
+            scores[b] = largest[: ways.frames, b] = np.nan  # also where no way is at that class
+            continue
         alphas, row = [], ways.start(0)
         for t in range(ways.frames):
             row, top = relative(row)

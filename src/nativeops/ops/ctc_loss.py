@@ -47,7 +47,7 @@ def ctc_losses(
         zero_infinity: 0 instead of infinity where no way says the target.
 
     Returns: +infinity where no way says the target: it is too long, or has no probability.
-    NaN: stays in its own sequence.
+    NaN: stays in its own sequence; with ``normalized`` only one of the target's classes counts.
     Range: a logarithm of a probability below -6.9e10 that is not -infinity counts as that, and with
         ``normalized`` one above 6.9e10 as that.
     Gradient: for ``logits``, in one more pass: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,

@@ -223,6 +223,26 @@ def test_nan_stays_in_its_own_sequence(dtype: str, level: str) -> None:
 
 
 @LEVELS
+@pytest.mark.parametrize("batch", [3, 40])
+@pytest.mark.parametrize(("frame", "label"), [(0, 2), (11, 1), (5, 2), (5, 0)])
+def test_nan_at_a_class_of_the_target_counts_whether_or_not_a_way_is_there(
+    frame: int, label: int, batch: int, level: str
+) -> None:
+    """With `normalized`: no way can be at the last label in the first frame."""
+    x, y = log_softmax(normal(12, batch, 7)), np.tile([1, 3, 2], (batch, 1))
+    x[frame, 1, [label, 5]] = np.nan
+    x[:, 2, 6] = np.nan  # of no label
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, y, normalized=True)
+    expected, slope = reference(x, y, normalized=True)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient, slope, atol=1e-6)
+    assert np.isnan(loss).tolist() == [b == 1 for b in range(batch)]
+    assert np.isnan(gradient).any((0, 2)).tolist() == [b == 1 for b in range(batch)]
+    assert np.isnan(gradient[:, 1]).all()
+
+
+@LEVELS
 @pytest.mark.parametrize("dtype", [*FLOATS, "float16"])
 def test_any_strides_give_the_same_bits(dtype: str, level: str) -> None:
     x, targets = normal(35, 6, 40, dtype=dtype), labels(6, 8, classes=40)

@@ -283,6 +283,21 @@ def test_totals_beyond_all_numbers_are_told(batch: int, level: str) -> None:
         np.testing.assert_array_equal(grads.d_logits, np.full(logits.shape, value))
 
 
+@each_level
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 2.0**21), ("float64", 2.0**48)])
+def test_posteriors_are_exact_where_scores_are_nearly_too_large(dtype, size, sign, level) -> None:
+    """Two arcs of one state: `size` has no digits for more than their difference of a half."""
+    logits = np.array([[[sign * size, sign * size + 0.5]]] * 2, dtype)
+    edges = np.array([[0, 0], [0, 0], [0, 1], [0, 0]], "int32")
+    one = edges, np.zeros(2, dtype), np.zeros((2, 1), "int32")
+    with selected(level):
+        found = fsa_loss_grad(logits, *one, np.ones(1, dtype), normalized=True).d_logits
+    of_second = 1 / (1 + np.exp(-0.5))
+    atol = 2e-6 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(found[:, 0], [[of_second - 1, -of_second]] * 2, rtol=0, atol=atol)
+
+
 def test_where_no_class_is_possible_the_reference_has_no_path_either() -> None:
     logits = np.full((1, 1, 2), -np.inf)
     one = np.zeros((4, 1), "int32"), np.zeros(1), np.zeros((2, 1), "int32")

@@ -74,6 +74,8 @@ def _wrong_array(spec: ArraySpec, array: Any, n_results: int, shape: Shape | Non
         return f"{dtype}{where} instead of floating point numbers"
     if dtype.kind not in NUMBERS:
         return f"{dtype}{where} instead of numbers"
+    if spec.kind in FLOATS and spec.kind != "Float32" and dtype.itemsize < 8:
+        return f"{dtype}{where} instead of float64, to judge kernels by"
     if shape is not None and np.shape(array) != shape:
         return f"{list(np.shape(array))}{where} instead of {list(shape)}"
     return ""

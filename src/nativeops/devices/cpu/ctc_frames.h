@@ -85,6 +85,10 @@ class CtcFrames {
     const auto sums = problem.normalized ? none : simd::softmax_sums(x, problem.classes());
     put(t, b, A(x[problem.blank]),
         [=](int64_t i) { return A(x[static_cast<int64_t>(problem.targets(b, i))]); });
+    if (problem.normalized) {
+      const A most = largest(t, b);
+      return {most == most ? A(0) : most, A(1)};
+    }
     return sums.sum == 0 ? none : sums;
   }
 
@@ -102,6 +106,14 @@ class CtcFrames {
     };
     const A of_blanks = most(blanks_.data() + place, count, A(0));
     return most(labels_.data() + place * width_, count * width_, of_blanks);
+  }
+
+  // The largest of the logits that a frame has for the target; NaN if one of them is.
+  A largest(int64_t t, int64_t b) const {
+    const CtcLogs<A> logs = at(t, b);
+    return fold_row<A>(
+        width_, logs.blank, [=](int64_t i) { return logs.labels[i]; },
+        [](auto a, auto b) { return max_or_nan(a, b); });
   }
 
   template <class F>

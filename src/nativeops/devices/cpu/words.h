@@ -41,7 +41,8 @@ inline Words and_not_or(Words a, Words b, Words c) {
 
 // The byte of a table of 16 whose number stands in each byte.
 inline Words look_up(const uint64_t (&table)[2], Words numbers) {
-  const __m512i bytes = _mm512_broadcast_i64x2(_mm_set_epi64x(table[1], table[0]));
+  // With a mask of all, since GCC 12 finds an undefined value in what has none.
+  const __m512i bytes = _mm512_maskz_broadcast_i64x2(0xff, _mm_set_epi64x(table[1], table[0]));
   return from_raw(_mm512_shuffle_epi8(bytes, raw(numbers)));
 }
 inline Words sum_bytes(Words a) {
