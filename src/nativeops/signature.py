@@ -259,7 +259,8 @@ class Signature:
 
     def names(self) -> list[str]:
         """The name of the op, and those of all its arguments and results."""
-        return [self.op, *(s.name for s in (*self.inputs, *self.outputs, *self.attributes))]
+        arrays = (*self.inputs, *self.outputs)
+        return [self.op, *(s.name for s in arrays), *(s.name for s in self.attributes)]
 
     def check_limits(self) -> None:
         """Refuse, in a declaration, what the core has no room for."""
