@@ -11,6 +11,8 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
+import numpy as np
+
 from nativeops.bench.case import Bench, Size
 from nativeops.bench.measure import Effort, measure
 from nativeops.bench.memory import peak_growth
@@ -47,6 +49,7 @@ def main(argument: str) -> None:
         _say(results, memory=peak_growth(bench, job.memory_of, job.sizes[0]))
         return
     sizes: list[Size] = list(job.sizes)
+    _warm_memory()
 
     def progress(text: str, share: float) -> None:
         _say(results, doing=text, share=share)
@@ -61,6 +64,16 @@ def benches(module: str, folder: str) -> list[Bench]:
         sys.path.append(folder)
     found: list[Bench] = importlib.import_module(module).BENCHES
     return found
+
+
+def _warm_memory() -> None:
+    """Free a block of nearly 32 MB, as any program has sooner or later.
+
+    From then on glibc keeps blocks up to that size for the next to ask. Before, it may give each
+    back to the system and take it again, page by page, which took more time than some rivals do:
+    those whom chance let meet it.
+    """
+    np.empty(31 << 20, np.uint8)
 
 
 def _private_stdout() -> TextIO:
