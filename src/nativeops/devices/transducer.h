@@ -109,21 +109,26 @@ void check(const Joint<T, I>& joint) {
                "the classes of `logits`");
 }
 
-// The log-probabilities of a cell's blank and label, from what its softmax is made of.
+// The log-probabilities of a cell's blank and label: their logits less what the softmax takes away.
+template <class T, class I, class A>
+KERNEL void put_symbols(const Joint<T, I>& joint, const Out<A, 4>& cells, int64_t b, int64_t t,
+                        int64_t u, LogSum<A> log_sum) {
+  const bool any = joint.classes() > 0, more = any && u < joint.labels(b);
+  const A by_blank = any ? A(joint.logits(b, t, u, joint.blank())) : lowest<A>();
+  const A by_label = more ? A(joint.logits(b, t, u, joint.label(b, u))) : lowest<A>();
+  cells(b, int{kBlank}, t, u) = A(bounded(log_sum.from(by_blank)));
+  cells(b, int{kLabel}, t, u) = A(bounded(more ? log_sum.from(by_label) : by_label));
+}
+
+// A cell, from what its softmax is made of.
 template <class T, class I, class A>
 KERNEL void put_cell(const Joint<T, I>& joint, const Out<A, 4>& cells, bool normalises, int64_t b,
                      int64_t t, int64_t u, A largest, A sum) {
   const A shift = largest == lowest<A>() ? A(0) : largest;  // of a row of -inf alone
   sum = sum == 0 ? A(1) : sum;
-  const A log_sum = normalises ? log(sum) : A(0), taken = normalises ? shift : A(0);
   cells(b, int{kShift}, t, u) = shift;
   cells(b, int{kSum}, t, u) = sum;
-  const bool any = joint.classes() > 0;
-  const bool more = any && u < joint.labels(b);
-  const A by_blank = any ? A(joint.logits(b, t, u, joint.blank())) : lowest<A>();
-  const A by_label = more ? A(joint.logits(b, t, u, joint.label(b, u))) : lowest<A>();
-  cells(b, int{kBlank}, t, u) = A(bounded((by_blank - taken) - log_sum));
-  cells(b, int{kLabel}, t, u) = A(bounded(more ? (by_label - taken) - log_sum : by_label));
+  put_symbols(joint, cells, b, t, u, normalises ? LogSum<A>{shift, log(sum)} : LogSum<A>{0, 0});
 }
 
 }  // namespace nativeops::transducer

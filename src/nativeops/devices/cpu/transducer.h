@@ -54,14 +54,8 @@ void statistics(Device& dev, const transducer::Joint<T, I>& joint, const Out<Acc
     }
     logs(log_sum, count);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t u = first + i;
-      const T* row = &logits(b, t, u, 0);
-      const A shift = cells(b, int{transducer::kShift}, t, u);
-      const A by_label = u < labels ? A(row[joint.label(b, u)]) : Extreme<A>::lowest;
-      cells(b, int{transducer::kBlank}, t, u) =
-          A(bounded((A(row[joint.blank()]) - shift) - log_sum[i]));
-      cells(b, int{transducer::kLabel}, t, u) =
-          A(bounded(u < labels ? (by_label - shift) - log_sum[i] : by_label));
+      const A shift = cells(b, int{transducer::kShift}, t, first + i);
+      transducer::put_symbols(joint, cells, b, t, first + i, LogSum<A>{shift, log_sum[i]});
     }
   };
   for_each_run(dev, joint.batch(), logits.size(1), logits.size(2), run);
