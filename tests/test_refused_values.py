@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A value that a kernel refuses is told in the same words wherever the op runs."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from nativeops import chunk
 from nativeops.errors import RangeError
+from nativeops.ops.rnnt_loss import rnnt_costs
 
 X, LENGTHS = np.zeros((4, 2, 5), np.float32), np.array([4, 9], np.int32)
 SAID = r"`lengths\[1\]` is 9, but must be from 0 to 4, the frames of `x`\."
@@ -114,3 +116,46 @@ def test_programs_of_torch_say_it() -> None:
     compiled = torch.compile(cut, backend="aot_eager")
     with pytest.raises(RuntimeError, match=SAID):
         compiled(torch.from_numpy(X), torch.from_numpy(LENGTHS))
+
+
+def of_many(place: str, value: int, lead: tuple[int, ...], swapped: bool = False) -> dict[str, Any]:
+    """Arguments of a transducer's loss with leading axes, one of whose values is wrong."""
+    numbers: dict[str, Any] = {
+        "logits": np.zeros((*lead, 5, 3, 4), np.float32),
+        "targets": np.ones((*lead, 2), np.int32),
+        "logit_lengths": np.full(lead, 5, np.int32),
+        "target_lengths": np.full(lead, 2, np.int32),
+    }
+    name, _, index = place.rstrip("]").partition("[")
+    numbers[name][tuple(map(int, filter(None, index.split(","))))] = value
+    if swapped:  # in memory
+        swap = lambda a: np.ascontiguousarray(a.swapaxes(0, 1)).swapaxes(0, 1)  # noqa: E731
+        numbers = {name: swap(array) for name, array in numbers.items()}
+    return numbers
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("logit_lengths[1, 2]", 9), ("targets[1, 2, 1]", 7), ("targets[0, 1, 0]", 5)],
+)
+def test_value_is_named_by_its_place_in_the_array_that_was_given(
+    place: str, value: int, swapped: bool, framework: str
+) -> None:
+    module = pytest.importorskip(framework)
+    make = {"torch": "from_numpy", "tensorflow": "constant"}.get(framework, "asarray")
+    array = getattr(module.numpy if framework == "jax" else module, make)
+    numbers = of_many(place, value, (2, 3), swapped)
+    with pytest.raises(RangeError, match=f"^rnnt_loss: `{re.escape(place)}` is {value}, but"):
+        rnnt_costs(*map(array, numbers.values()))
+
+
+def test_value_without_leading_axes_and_of_one_for_all_is_named() -> None:
+    for place, value in (("logit_lengths", 9), ("targets[1]", 7)):
+        with pytest.raises(RangeError, match=f"^rnnt_loss: `{re.escape(place)}` is {value}, but"):
+            rnnt_costs(*of_many(place, value, ()).values())
+    numbers = of_many("targets[0, 2, 1]", 7, (2, 3))
+    numbers["targets"] = numbers["targets"][:1]
+    with pytest.raises(RangeError, match=r"^rnnt_loss: `targets\[0, 2, 1\]` is 7, but"):
+        rnnt_costs(*numbers.values())

@@ -35,6 +35,7 @@ from nativeops.registry import ops
 _PACKAGE = Path(__file__).resolve().parent
 # What a compiler says that lacked memory, or room for its result.
 _NO_ROOM = re.compile("Killed signal|No space left|File size limit")
+_SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
 _SHARED = ["-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden"]
 
 
@@ -136,12 +137,14 @@ class _Recipe:
 def _recipe(
     op: Op[Any], group: list[Op[Any]], digest: str, command: list[str], device: str
 ) -> _Recipe:
-    """The library's source, and its name: a hash of all that it depends on, never of places."""
+    """The library's source, and its name: a hash of all that it depends on, no places."""
     source = kernel_source(group, op.kernel.name, digest)
     source += '#include "nativeops/devices/library.cpp"\n'
     first = next(i for i, word in enumerate(command) if word.startswith(("-std=", "-fPIC")))
     compiler, flags = command[:first], command[first:]
     made_for = [platform.machine(), version(compiler), *compiler[1:], *flags]
+    if "-g1" in flags:  # what a sanitizer reports names the files, and so would those of a copy
+        made_for.append(str(op.kernel.parent))
     parts = [source, digest, _own_headers(), *made_for]
     if op.built_in:
         parts += [path.read_text("utf-8") for path in identity.kernel_files(op.kernel)]
@@ -173,30 +176,53 @@ def _places(folder: Path, device: str) -> list[str]:
     return ["-iquote", str(folder), f"-I{_PACKAGE.parent}", "-idirafter", str(folder)]
 
 
-def _check_read(op: Op[Any], rule: str, compiler: str) -> None:
-    """Refuse a header whose changes nobody would see: one that is included in an unusual way.
+def _check_read(recipe: "_Recipe", source: Path, rule: str) -> None:
+    """Refuse a kernel that reads what its hash does not cover: nobody would see it change.
 
-    `rule` is the compiler's, for make: all files that it read. Its own may lie below the op's
-    folder: those of a compiler in the same home.
+    Such as a header of the user's that is included by a macro, or found by a flag in CXX.
+
+    Args:
+        recipe: The library.
+        source: Its source.
+        rule: The compiler's, for make: all files that it read.
     """
-    theirs = Path(shutil.which(compiler) or compiler).resolve().parent.parent
-    folder = op.kernel.parent.resolve()
-    known = {path.resolve() for path in identity.kernel_files(op.kernel)}
+    known = {path.resolve() for path in identity.kernel_files(recipe.op.kernel)} | {source}
+    folder = recipe.op.kernel.parent.resolve()
+    installed = _installed(folder, recipe.command[0])
     resolved = cache(Path.resolve)  # hundreds of a compiler's headers lie in a few folders
     _, _, files = rule.replace("\\\n", " ").partition(": ")
     for word in re.split(r"(?<!\\)\s+", files.strip()):
         path = Path(word.replace("\\ ", " ").replace("\\#", "#").replace("$$", "$"))
         path = path.resolve() if path.is_symlink() else resolved(path.parent) / path.name
-        if path in known or not path.is_relative_to(folder) or path.is_relative_to(_PACKAGE):
+        if path in known or str(path).startswith(installed):
             continue
-        within = path.relative_to(folder).parts
-        if theirs != folder and path.is_relative_to(theirs):
+        if str(path).startswith(_searched(tuple(recipe.command))):
             continue
-        if path.suffix == ".cpp" or "site-packages" in within or within[0].startswith("."):
-            continue
-        name = "/".join(within)
         text = f"its kernel reads {path} in a way that its changes would not be seen."
-        raise BuildError(message(op.name, text, hint=f'write `#include "{name}"` on one line.'))
+        hint = f'write `#include "{os.path.relpath(path, folder)}"` on one line.'
+        raise BuildError(message(recipe.op.name, text, hint=hint))
+
+
+def _installed(folder: Path, compiler: str) -> tuple[str, ...]:
+    """Where lies what is not the user's, unless an op's folder does: a compiler may be in his home.
+
+    This package, the system's headers, Python's packages, and the compiler.
+    """
+    theirs = Path(shutil.which(compiler) or compiler).resolve().parent.parent
+    roots = [theirs, *map(Path, (*_SYSTEM, sys.prefix, sys.base_prefix))]
+    others = [root for root in roots if not folder.is_relative_to(root)]
+    return tuple(f"{root}{os.sep}" for root in (_PACKAGE, *others))
+
+
+@cache
+def _searched(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders of headers that a compiler knows without flags."""
+    flags = next(i for i, word in enumerate(command) if word.startswith("-std="))
+    by_itself = [word for word in command[:flags] if not word.startswith(("-I", "-i"))]
+    said = run([*by_itself, "-E", "-x", "c++", "-v", os.devnull]).stderr
+    listed = said.partition("search starts here:\n")[2].partition("End of search list.")[0]
+    folders = (line.strip() for line in listed.splitlines() if line.startswith(" "))
+    return tuple(f"{Path(folder).resolve()}{os.sep}" for folder in folders)
 
 
 def _compile(recipe: _Recipe, built: Path) -> None:
@@ -214,7 +240,7 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     if done.returncode == 0 and built.exists():
         _digest(recipe.op)  # the files may have been saved anew while the compiler read them
         if read.exists():
-            _check_read(recipe.op, read.read_text("utf-8"), command[0])
+            _check_read(recipe, source.resolve(), read.read_text("utf-8"))
         return
     from nativeops.complaints import complaints  # a millisecond of each process otherwise
 

@@ -308,8 +308,8 @@ def _check_default(name: str, parameter: inspect.Parameter, hint: _Declared) -> 
 
 
 def _check_known(name: str, inputs: list[ArraySpec], attributes: list[AttributeSpec]) -> None:
-    if inputs and all(spec.optional for spec in inputs):
-        raise TypeError(f"{name}: one input must not be optional: it tells the framework")
+    if all(spec.optional for spec in inputs):
+        raise TypeError(f"{name}: an input that is not optional must tell the framework")
     certain = {axis.name for spec in inputs if not spec.optional for axis in spec.axes}
     certain |= {spec.name for spec in attributes if spec.type in (int, bool)}
     for spec in inputs:
@@ -351,12 +351,13 @@ def _check_kinds(name: str, inputs: list[ArraySpec], outputs: tuple[ArraySpec, .
 
 
 def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:
-    if isinstance(result, _Declared):
-        return (result.spec(name, "out"),)
     result = typing.get_origin(result) or result  # NamedTuple[Array] as its class
-    fields = typing.get_type_hints(result, include_extras=True) if result else {}
+    named = isinstance(result, type) and issubclass(result, tuple)
+    fields = typing.get_type_hints(result, include_extras=True) if named else {"out": result}
     if not fields or not all(isinstance(field, _Declared) for field in fields.values()):
         raise TypeError(f"{name}: annotate the result as an array or a NamedTuple of arrays")
+    if all(field.kept for field in fields.values()):
+        raise TypeError(f"{name}: one result must not be `Kept`: callers would get nothing")
     return tuple(field.spec(name, field_name) for field_name, field in fields.items())
 
 

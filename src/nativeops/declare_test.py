@@ -230,7 +230,36 @@ def test_optional_input_needs_an_axis_and_another_input() -> None:
     def alone(x: Float[Array, "n"] | None = None) -> Float[Array, ""]: ...
 
     refuses("no_axis: `y` needs an axis beside leading ones to be optional", no_axis)
-    refuses("alone: one input must not be optional", alone)
+
+    def none(*, n: int = 3) -> Float32[Array, "n"]: ...
+
+    refuses("alone: an input that is not optional must tell the framework", alone)
+    refuses("none: an input that is not optional must tell the framework", none)
+
+
+class OfTwo:
+    """Two results that no kernel could be asked for by name."""
+
+    a: Float[Array, "n"]
+    b: Float[Array, "n"]
+
+
+class Hidden(NamedTuple):
+    """What no caller sees."""
+
+    a: Kept[Float[Array, "n"]]
+
+
+def test_results_are_seen_and_in_a_named_tuple() -> None:
+    def other(x: Float[Array, "n"]) -> OfTwo: ...
+
+    def hidden(x: Float[Array, "n"]) -> Hidden: ...
+
+    def alone(x: Float[Array, "n"]) -> Kept[Float[Array, "n"]]: ...
+
+    refuses("other: annotate the result as an array or a NamedTuple of arrays", other)
+    refuses("hidden: one result must not be `Kept`", hidden)
+    refuses("alone: one result must not be `Kept`", alone)
 
 
 def test_arithmetic_needs_sizes_that_are_always_told() -> None:

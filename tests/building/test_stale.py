@@ -122,6 +122,46 @@ def test_part_whose_changes_would_not_be_seen_is_refused(tmp_path: Path, line: s
         declare(header)(np.ones(2))
 
 
+@pytest.mark.parametrize(
+    ("line", "flag"),
+    [
+        ('#define P "../common/part.h"\n#include P', ""),
+        ("#include <../common/part.h>", ""),
+        ('#include "part.h"', "-I"),
+    ],
+)
+def test_part_beside_the_folder_whose_changes_would_not_be_seen_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, flag: str
+) -> None:
+    for name in ("common", "ops"):
+        (tmp_path / name).mkdir()
+    if flag:
+        monkeypatch.setenv("CXX", f"g++ {flag}{tmp_path / 'common'}")
+    (tmp_path / "common/part.h").write_text("#define PART 2\n")
+    header = write(tmp_path / "ops", "PART * x(i)")
+    header.write_text(f"{line}\n{header.read_text()}")
+    with pytest.raises(BuildError, match=r'write `#include "\.\./common/part\.h"` on one line'):
+        declare(header)(np.ones(2))
+
+
+def test_header_of_a_compiler_that_is_a_script_at_home_may_be_included(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "bin" / "gxx"
+    compiler.parent.mkdir()
+    compiler.write_text('#!/bin/sh\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    header = write(tmp_path, "std::abs(x(i))")
+    header.write_text(f"#include <cmath>\n{header.read_text()}")
+    assert declare(header)(-np.ones(1)).tolist() == [1]
+    (tmp_path / "part.h").write_text("#define PART 2\n")
+    header = write(tmp_path, "PART * x(i)")
+    header.write_text(f"#include <part.h>\n{header.read_text()}")
+    with pytest.raises(BuildError, match="in a way that its changes would not be seen"):
+        declare(header)(np.ones(1))
+
+
 def test_headers_of_a_compiler_in_the_same_home_are_not_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

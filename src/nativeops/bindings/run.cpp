@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call: the leading axes that broadcast are folded into one, then the kernel runs.
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <optional>
 
@@ -88,8 +89,38 @@ void expect_results(const Solution& solution, const NativeopsTensor* outputs, in
 
 double no_elements;  // where an array without any lies that has no place of its own
 
+// A kernel names a value that it refuses by its place in the array it got, whose leading axes are
+// folded into one, and may be a part that begins behind `before` others. Users know the place in
+// the array that they gave.
+void name_given_place(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
+                      int64_t before) {
+  const std::string said = message;
+  const size_t open = said.find('['), last = said.find('`', 1);
+  if (said[0] != '`' || open == std::string::npos || open > last) return;
+  const std::string name = said.substr(1, open - 1);
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    if (op.inputs[i].name != name || !op.inputs[i].batch) continue;
+    int64_t place = before + std::strtoll(&said[open + 1], nullptr, 10);
+    std::string where;
+    int own = inputs[i].ndim - static_cast<int>(op.inputs[i].axes.size()) - 1;
+    for (int axis = solution.batch_rank - 1; own >= 0; --axis, --own) {
+      const int64_t index = inputs[i].shape[own] == 1 ? 0 : place % solution.batch[axis];
+      place /= solution.batch[axis];
+      where = std::to_string(index) + (where.empty() ? "" : ", ") + where;
+    }
+    std::string rest = said.substr(said.find_first_of(",]", open));  // of ", 3]` is" or "]` is"
+    const bool more = rest[0] == ',';
+    if (where.empty()) rest.erase(0, more ? 2 : 1);
+    const char* const bracket = more || !where.empty() ? "[" : "";
+    std::snprintf(message, sizeof message, "`%s%s%s%s", name.c_str(), bracket, where.c_str(),
+                  rest.c_str());
+    return;
+  }
+}
+
 Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& batch, Folded& folded,
-                   const uint64_t* item_bytes) {
+                   const uint64_t* item_bytes, const Op& op, const Solution& solution,
+                   const NativeopsTensor* inputs) {
   const int outer = std::max(batch.rank - 1, 0);
   int64_t index[NATIVEOPS_MAX_RANK] = {};
   for (;;) {
@@ -97,6 +128,9 @@ Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& bat
     if (status != kNativeopsOk) {
       const auto failure = static_cast<Status>(status);
       if (failure == Status::no_memory) return fail(failure, kNoMemory);
+      int64_t before = 0;
+      for (int axis = 0; axis < outer; ++axis) before = before * batch.size[axis] + index[axis];
+      name_given_place(op, solution, inputs, outer ? before * batch.size[outer] : 0);
       return message[0] ? failure : fail(failure, "the kernel failed and does not say why");
     }
     int axis = outer - 1;
@@ -205,7 +239,7 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
     folded.reshape(i, i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs], batch);
   std::optional<cpu::ExactSmallNumbers> exact;
   if (device == 0) exact.emplace();
-  return call_kernel(kernel, call, batch, folded, item_bytes);
+  return call_kernel(kernel, call, batch, folded, item_bytes, op, solution, inputs);
 }
 
 }  // namespace nativeops::core

@@ -19,7 +19,7 @@ struct Automata {
   In<int32_t, 2> edges;             // (from, to, class, sequence), e
   In<T, 1> weights;                 // e
   In<int32_t, 2> start_end_states;  // (start, end), b
-  In<int32_t, 2> end_states;        // (sequence, state), m
+  In<int32_t, 2> end_states;        // (sequence, state), m; of a sequence without any `end`
   In<T, 1> end_weights;             // m
   int64_t classes;
   Accum<T> least = -Scale<Accum<T>>::largest;  // no cost is below it
@@ -29,13 +29,6 @@ struct Automata {
   HOST_DEVICE int64_t ends() const { return end_states ? end_states.size(1) : 0; }
   HOST_DEVICE Accum<T> end_cost(int64_t i) const {
     return end_weights ? Accum<T>(end_weights(i)) : Accum<T>(0);
-  }
-  // Whether `end_states` has some of a sequence; else its end is that of `start_end_states`.
-  HOST_DEVICE bool has_ends(int64_t b) const {
-    for (int64_t i = 0; i < ends(); ++i) {
-      if (end_states(0, i) == b) return true;
-    }
-    return false;
   }
 };
 
@@ -152,6 +145,7 @@ struct Graph {
   A* m;
   Exponent<A>* k;
   int64_t width, base, capacity;  // of all lists of one kind; where this sequence's are; their size
+  const int64_t *end_begin, *end_place;  // of all sequences in the list of end states, by sequence
 
   HOST_DEVICE int32_t* list(Ints which) const { return ints + which * width + base; }
   HOST_DEVICE Row<A> row(Numbers which) const {
@@ -234,33 +228,42 @@ HOST_DEVICE int32_t collect(const Automata<T>& a, const Graph<A>& g, int64_t b,
   return arcs;
 }
 
+// f(i) for each end state i of a sequence that is given, in the order of the list.
+template <class T, class A, class F>
+HOST_DEVICE void for_ends(const Automata<T>& a, const Graph<A>& g, int64_t b, F f) {
+  for (int64_t k = g.end_begin[b]; k < g.end_begin[b + 1]; ++k) {
+    const int64_t i = g.end_place[k];
+    if (a.end_states(0, i) == b) f(i);  // else one that never counts, of no sequence
+  }
+}
+
 template <class T, class A>
 HOST_DEVICE void index_ends(const Automata<T>& a, const Graph<A>& g, int64_t b) {
   int32_t states = g.states();
   const Row<A> end = g.row(kEnd);
   for (int32_t s = 0; s < states; ++s) end.set(s, {A(0), Scale<A>::none});
-  if (!a.has_ends(b)) {
-    const int32_t s = g.find(kTableA, kStates, states, a.start_end_states(1, b), false);
-    if (s >= 0) end.set(s, {A(1), 0});
-  }
-  for (int64_t i = 0; i < a.ends(); ++i) {
-    if (a.end_states(0, i) != b) continue;
+  bool any = false;
+  for_ends(a, g, b, [&](int64_t i) {
     const int32_t s = g.find(kTableA, kStates, states, a.end_states(1, i), false);
     const A cost = a.end_cost(i);
     const Scaled<A> more = scaled_exp(cost);
+    any = true;
     if (!(cost >= a.least)) g.list(kCount)[kSick] = 1;
-    if (s < 0) continue;
+    if (s < 0) return;
     const Scaled<A> before = end[s];
     end.set(s, scaled_sum<A>(0, 2, [=](int64_t j) { return j == 0 ? before : more; }));
-  }
+  });
+  if (any) return;
+  const int32_t s = g.find(kTableA, kStates, states, a.start_end_states(1, b), false);
+  if (s >= 0) end.set(s, {A(1), 0});
 }
 
 template <class T, class A>
 HOST_DEVICE void index_arcs(const Automata<T>& a, const Graph<A>& g, int32_t n) {
   const int32_t states = g.states();
   int32_t* const edge = g.list(kEdge);
-  // The places by class, of arc i, are kept in kInSlot until the others are sorted.
-  int32_t* const place = g.list(kInSlot);
+  // The places by class, of arc i, where the table of the classes was.
+  int32_t* const place = g.ints + kTableC * g.width + 2 * g.base;
   sort_arcs(g.list(kSlot), n, g.list(kSlotBegin), g.slots(), [=](int32_t at, int32_t i) {
     place[i] = at;
     g.list(kPlaceEdge)[at] = edge[i];
@@ -281,10 +284,9 @@ HOST_DEVICE void index_arcs(const Automata<T>& a, const Graph<A>& g, int32_t n) 
   sort_arcs(g.list(kTo), n, g.list(kInBegin), states, [=, &a](int32_t at, int32_t i) {
     g.list(kInEdge)[at] = edge[i];
     g.list(kInFrom)[at] = g.list(kFrom)[i];
+    g.list(kInSlot)[at] = g.list(kSlot)[i];
     in.set(at, scaled_exp(A(a.weights(edge[i]))));
   });
-  sort_arcs(g.list(kTo), n, g.list(kInBegin), states,
-            [=](int32_t at, int32_t i) { g.list(kInSlot)[at] = g.list(kSlot)[i]; });
 }
 
 // f(i, state) for each of the end states of a sequence that are given; -1 for one that no edge
@@ -293,7 +295,8 @@ template <class T, class A, class F>
 KERNEL void each_end(Team team, const Automata<T>& all, const Graph<A>& g, int64_t b, F f) {
   const Automata<T> a = all;
   const Graph<A> graph = g;
-  team.each(0, a.ends(), [=](int64_t i) {
+  team.each(g.end_begin[b], g.end_begin[b + 1], [=](int64_t k) {
+    const int64_t i = graph.end_place[k];
     int32_t none = 0;
     if (a.end_states(0, i) != b) return;
     f(i, graph.find(kTableA, kStates, none, a.end_states(1, i), false));
@@ -308,24 +311,31 @@ class Index {
 
   Index(Device& dev, const Automata<T>& automata)
       : width(automata.size() + kExtra * automata.batch()),
-        order_(dev.template workspace<int64_t>(automata.size() + automata.batch() + 1)),
+        order_(dev.template workspace<int64_t>(automata.size() + automata.ends() +
+                                               2 * (automata.batch() + 1))),
         ints_(dev.template workspace<int32_t>(kInts * width)),
         m_(dev.template workspace<A>(kNumbers * width)),
         k_(dev.template workspace<Exponent<A>>(kNumbers * width)),
         begin_(order_.data()),
-        edges_(order_.data() + automata.batch() + 1) {}
+        edges_(begin_ + automata.batch() + 1),
+        end_begin_(edges_ + automata.size()),
+        end_place_(end_begin_ + automata.batch() + 1) {}
 
   const int64_t width;
   HOST_DEVICE int64_t* begin() const { return begin_; }
   HOST_DEVICE int64_t* edges() const { return edges_; }
-  Graph<A> all() const { return {ints_.data(), m_.data(), k_.data(), width, 0, 0}; }
+  HOST_DEVICE int64_t* end_begin() const { return end_begin_; }
+  HOST_DEVICE int64_t* end_place() const { return end_place_; }
+  Graph<A> all() const {
+    return {ints_.data(), m_.data(), k_.data(), width, 0, 0, end_begin_, end_place_};
+  }
 
  private:
   Workspace<int64_t> order_;
   Workspace<int32_t> ints_;
   Workspace<A> m_;
   Workspace<Exponent<A>> k_;
-  int64_t *begin_, *edges_;
+  int64_t *begin_, *edges_, *end_begin_, *end_place_;
 };
 
 template <class A>
@@ -340,10 +350,16 @@ template <class T>
 void make_index(Device& dev, const Automata<T>& a, const Index<T>& index) {
   using A = Accum<T>;
   int64_t *const begin = index.begin(), *const edges = index.edges();
-  for_each_item(dev, 1, [=] KERNEL(Team team, int64_t) {
-    group(
-        team, a.size(), a.batch(),
-        [=](int64_t e) -> int64_t { return within(a.edges(3, e), a.batch() - 1); }, begin, edges);
+  int64_t *const end_begin = index.end_begin(), *const end_place = index.end_place();
+  for_each_item(dev, 2, [=] KERNEL(Team team, int64_t list) {
+    const auto sequence = [=](int64_t of) { return within(of, a.batch() - 1); };
+    if (list == 0) {
+      const auto of_edge = [=](int64_t e) { return sequence(a.edges(3, e)); };
+      group(team, a.size(), a.batch(), of_edge, begin, edges);
+    } else {
+      const auto of_end = [=](int64_t i) { return sequence(a.end_states(0, i)); };
+      group(team, a.ends(), a.batch(), of_end, end_begin, end_place);
+    }
   });
   const Graph<A> all = index.all();
   for_each_item(dev, a.batch(), [=] KERNEL(Team team, int64_t b) {

@@ -49,17 +49,20 @@ struct PathSearch {
   // The best end state, -1 if none is reached; of equal ones the first.
   KERNEL int32_t best_end(const double* last, double* total) const {
     int32_t where = -1, none = 0;
-    *total = lowest<double>();
-    const bool own = automata.has_ends(b);
-    for (int64_t i = 0; i < (own ? automata.ends() : 1); ++i) {
-      if (own && automata.end_states(0, i) != b) continue;
-      const double cost = own ? double(automata.end_cost(i)) : 0.0;
-      const int32_t state = own ? automata.end_states(1, i) : automata.start_end_states(1, b);
+    double most = lowest<double>();
+    bool own = false;
+    const auto take = [&](int32_t state, double cost) {
       const int32_t s = graph.find(kTableA, kStates, none, state, false);
-      if (s < 0 || !(last[s] - cost > *total)) continue;
-      *total = last[s] - cost;
+      if (s < 0 || !(last[s] - cost > most)) return;
+      most = last[s] - cost;
       where = s;
-    }
+    };
+    for_ends(automata, graph, b, [&](int64_t i) {
+      own = true;
+      take(automata.end_states(1, i), double(automata.end_cost(i)));
+    });
+    if (!own) take(automata.start_end_states(1, b), 0.0);
+    *total = most;
     return where;
   }
   KERNEL void fill(Team team, int64_t low, int64_t high, int64_t value) const {

@@ -19,12 +19,52 @@ constexpr int kVectors = NATIVEOPS_LEVEL >= 2 ? 4 : 2;  // of the longest chain
 constexpr int64_t kBandRows = kVectors * kWords * kBits;
 constexpr int64_t kBlock = 64;  // steps whose matches are found ahead
 
+// Where the labels of some rows match: the words of a chain for each label, and row 0 for all
+// others. A hash table knows the rows' labels, so that it stays near however many others there are.
+class Matches {
+ public:
+  void find(const int32_t* label, int64_t rows, int64_t words) {
+    shift_ = 32 - 6;
+    while (int64_t{4} * rows > int64_t{1} << (32 - shift_)) --shift_;
+    entries_.assign(size_t{1} << (32 - shift_), {0, 0});
+    int32_t last = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      Entry& entry = entries_[slot(label[i])];
+      if (entry.row == 0) entry = {label[i], ++last};
+    }
+    memory_.assign((last + 1) * words + 8, 0);
+    words_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) % 64) / 8;
+    for (int64_t i = 0; i < rows; ++i) {
+      words_[row(label[i]) * words + i / kBits] |= uint64_t{1} << i % kBits;
+    }
+  }
+  int64_t row(int32_t label) const { return entries_[slot(label)].row; }
+  const uint64_t* words() const { return words_; }
+
+ private:
+  struct Entry {
+    int32_t label, row;
+  };
+  // Where a label is, or the free place where it would be.
+  size_t slot(int32_t label) const {
+    size_t place = (static_cast<uint32_t>(label) * 0x9e3779b1u) >> shift_;
+    while (entries_[place].row != 0 && entries_[place].label != label) {
+      place = place + 1 == entries_.size() ? 0 : place + 1;
+    }
+    return place;
+  }
+
+  int shift_ = 0;
+  std::vector<Entry> entries_;
+  std::vector<uint64_t> memory_;
+  uint64_t* words_ = nullptr;  // where the memory begins a cache line
+};
+
 // The columns of a band of the table, and whether the row above it stays, that is, does not grow by
 // one, or shrinks at each: in the highest bit, where the band leaves the same of its own last row.
 struct Columns {
-  const int32_t* number;    // of each column's label
-  const int32_t* row_of;    // the row of the band's matches for such a number, or 0: none
-  const uint64_t* matches;  // the words of a chain for each such row
+  const int32_t* number;  // of each column's label
+  const Matches* matches;  // of the band's rows
   uint64_t *stays, *minus;
   int64_t count;
 };
@@ -65,14 +105,15 @@ class Chain {
       chain.rows_[v] = {simd::load_words(plus + v * kWords), simd::load_words(minus + v * kWords)};
     }
     const uint64_t* row[kLength + kBlock];  // of the block's columns and as many before it
-    std::fill_n(row, kLength, columns.matches);
+    const Matches& matches = *columns.matches;
+    std::fill_n(row, kLength, matches.words());
     alignas(64) Words equal[kBlock * kChain];
     const int64_t end = columns.count + kLength - 1;
     for (int64_t first = 0; first < end; first += kBlock) {
       for (int64_t i = 0; i < kBlock; ++i) {
         const bool inside = first + i < columns.count;
-        const int64_t which = inside ? columns.row_of[columns.number[first + i]] : 0;
-        row[kLength + i] = columns.matches + which * kLength;
+        const int64_t which = inside ? matches.row(columns.number[first + i]) : 0;
+        row[kLength + i] = matches.words() + which * kLength;
       }
       simd::unroll<kChain>([&](auto v) { shear<kChain>(row + kLength, v, equal); });
       std::copy_n(row + kBlock, kLength, row);
@@ -142,38 +183,6 @@ inline void run_chain(int64_t vectors, const Columns& columns, uint64_t* plus, u
   if (vectors == 4) Chain<kVectors>::run(columns, plus, minus);
 }
 
-// Where the labels of some rows match: the words of a chain for each label, and row 0 for all
-// others.
-class Matches {
- public:
-  // Numbers of `rows` labels, all below `numbers`. They must stay where they are until the next
-  // ones come: only their entries are cleared then.
-  void find(const int32_t* label, int64_t rows, int64_t words, int64_t numbers) {
-    for (int64_t i = 0; i < rows_; ++i) row_of_[label_[i]] = 0;
-    label_ = label, rows_ = rows;
-    if (static_cast<int64_t>(row_of_.size()) < numbers) row_of_.resize(numbers, 0);
-    int32_t last = 0;
-    for (int64_t i = 0; i < rows; ++i) {
-      int32_t& row = row_of_[label[i]];
-      if (row == 0) row = ++last;
-    }
-    memory_.assign((last + 1) * words + 8, 0);
-    words_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) % 64) / 8;
-    for (int64_t i = 0; i < rows; ++i) {
-      words_[row_of_[label[i]] * words + i / kBits] |= uint64_t{1} << i % kBits;
-    }
-  }
-  const int32_t* row_of() const { return row_of_.data(); }
-  const uint64_t* words() const { return words_; }
-
- private:
-  const int32_t* label_ = nullptr;
-  int64_t rows_ = 0;
-  std::vector<int32_t> row_of_;
-  std::vector<uint64_t> memory_;
-  uint64_t* words_ = nullptr;  // where the memory begins a cache line
-};
-
 // A pair, in bands of the longest chain. The tiles of bands and columns may be computed by several
 // threads: each needs the one above it and the one to its left.
 template <class I>
@@ -188,23 +197,26 @@ class LongPair {
         above_minus_(text.n, 0),
         plus_(bands() * kVectors * kWords, ~uint64_t{0}),
         minus_(plus_.size(), 0),
-        matches_(bands()) {
-    numbers_ = number_pair(pattern, text, pattern_.data(), text_.data()) + 1;
+        matches_(std::min(bands(), kAtOnce)) {
+    number_pair(pattern, text, pattern_.data(), text_.data());
   }
 
   // All tiles, by this thread or by all.
   void run() {
-    for (int64_t b = 0; b < bands(); ++b) tile(b, 0, columns_, true);
+    for (int64_t b = 0; b < bands(); ++b) tile(b, 0, columns_);
   }
   void run(Device& dev) {
     const int64_t width = std::clamp<int64_t>(columns_ / 8, 512, 4096);
     const int64_t tiles = ceil_div(columns_, width);
-    const int64_t steps = rows_ * columns_ / (kBits * kWords) * 16;
-    run_phases(dev, bands() + tiles - 1, bands(), steps, [&](int64_t, int64_t phase, int64_t b) {
-      const int64_t t = phase - b;
-      if (t < 0 || t >= tiles) return;
-      tile(b, t * width, std::min(width, columns_ - t * width), t + 1 == tiles);
-    });
+    for (int64_t first = 0; first < bands(); first += kAtOnce) {
+      const int64_t some = std::min(kAtOnce, bands() - first);
+      const int64_t steps = some * kBandRows * columns_ / (kBits * kWords) * 16;
+      run_phases(dev, some + tiles - 1, some, steps, [&](int64_t, int64_t phase, int64_t b) {
+        const int64_t t = phase - b;
+        if (t < 0 || t >= tiles) return;
+        tile(first + b, t * width, std::min(width, columns_ - t * width));
+      });
+    }
   }
 
   // The differences down the last column.
@@ -218,24 +230,24 @@ class LongPair {
     return ceil_div(words_for(rows), kWords);
   }
 
-  void tile(int64_t b, int64_t first, int64_t count, bool last) {
-    Matches& matches = matches_[b];
+  void tile(int64_t b, int64_t first, int64_t count) {
+    Matches& matches = matches_[b % kAtOnce];
     if (first == 0) {
       const int64_t row = b * kBandRows, rows = std::min(kBandRows, rows_ - row);
-      matches.find(&pattern_[row], rows, vectors(b) * kWords, numbers_);
+      matches.find(&pattern_[row], rows, vectors(b) * kWords);
     }
     const Columns columns{text_.data() + first,
-                          matches.row_of(),
-                          matches.words(),
+                          &matches,
                           above_stays_.data() + first,
                           above_minus_.data() + first,
                           count};
     const int64_t word = b * kVectors * kWords;
     run_chain(vectors(b), columns, &plus_[word], &minus_[word]);
-    if (last) matches = Matches();
   }
 
-  int64_t rows_, columns_, numbers_;
+  static constexpr int64_t kAtOnce = 32;  // bands under way, each with half a megabyte of matches
+
+  int64_t rows_, columns_;
   std::vector<int32_t> pattern_, text_;
   std::vector<uint64_t> above_stays_, above_minus_, plus_, minus_;
   std::vector<Matches> matches_;

@@ -84,7 +84,8 @@ class Alphabet {
   Alphabet(const Range<I>& range, int64_t labels) : low_(range.low), span_(range.span()) {
     direct_ = span_ < 4096 + 4 * static_cast<uint64_t>(labels);
     size_t slots = 16;
-    while (slots < 2 * static_cast<size_t>(labels) + 2) slots *= 2;
+    shift_ = 64 - 4;
+    while (slots < 2 * static_cast<size_t>(labels) + 2) slots *= 2, --shift_;
     number_.assign(direct_ ? span_ + 1 : slots, 0);
     if (!direct_) key_.resize(slots);
   }
@@ -110,7 +111,8 @@ class Alphabet {
     const uint64_t code = static_cast<uint64_t>(label) - static_cast<uint64_t>(low_);
     if (direct_) return static_cast<size_t>(code);
     const size_t mask = number_.size() - 1;
-    size_t place = static_cast<size_t>((code * 0x9e3779b97f4a7c15u) >> 32) & mask;
+    // The upper bits of the product depend on all bits of the code, whatever its factors are.
+    auto place = static_cast<size_t>((code * 0x9e3779b97f4a7c15u) >> shift_);
     while (number_[place] != 0 && key_[place] != label) place = (place + 1) & mask;
     return place;
   }
@@ -118,6 +120,7 @@ class Alphabet {
   I low_;
   uint64_t span_;
   bool direct_;
+  int shift_;
   int32_t count_ = 0;
   std::vector<int32_t> number_;
   std::vector<I> key_;

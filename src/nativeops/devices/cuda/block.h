@@ -52,9 +52,9 @@ inline void allow_scratch(const void* function, int64_t bytes) {
 template <class F>
 void launch(Device& dev, Dim3 grid, Dim3 block, F kernel, int64_t scratch_bytes = 0) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  // Without it kScratchBytes are for this and for the kernel's own shared arrays together. Every
-  // GPU from compute capability 7 on has more.
-  if (scratch_bytes > kScratchBytes - 4096) {
+  // Without it kScratchBytes are for this and for the kernel's own shared arrays together, which
+  // may be half of them. Every GPU from compute capability 7 on has more.
+  if (scratch_bytes > kScratchBytes / 2) {
     allow_scratch(reinterpret_cast<const void*>(run_kernel<F>), kScratchBytes);
   }
   run_kernel<<<grid, block, static_cast<size_t>(scratch_bytes), dev.stream>>>(kernel);

@@ -71,6 +71,26 @@ struct Device {
   }
 };
 
+// Whether a GPU has a context in this process, which takes some hundred megabytes of it; true where
+// nobody can tell.
+inline bool has_context(int device_id) {
+#if CUDART_VERSION >= 12050
+  using State = int (*)(int, unsigned*, int*);
+  static const State state = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault,
+                                     &result);
+    return reinterpret_cast<State>(found);
+  }();
+  unsigned flags = 0;
+  int active = 1;
+  return state == nullptr || state(device_id, &flags, &active) != 0 || active != 0;
+#else
+  return device_id >= 0;
+#endif
+}
+
 // Makes a device the current one of this thread for a scope.
 class CurrentDevice {
  public:
@@ -79,8 +99,10 @@ class CurrentDevice {
     if (before_ != device_id) check_cuda(cudaSetDevice(device_id), "select the device");
     changed_ = before_ != device_id;
   }
+  // A thread that never chose a GPU stays at this one: to select the first, which nobody uses,
+  // would make a context there.
   ~CurrentDevice() {
-    if (changed_) cudaSetDevice(before_);
+    if (changed_ && has_context(before_)) cudaSetDevice(before_);
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
