@@ -32,7 +32,11 @@ class Arc(NamedTuple):
 
 
 class Automata(NamedTuple):
-    """A batch of automata as the ops take them: ``fsa_loss(logits, **automata.arguments())``."""
+    """A batch of automata as the ops take them: ``fsa_loss(logits, **automata.arguments())``.
+
+    For logits of another framework its arrays must first become that framework's, as in
+    ``{name: torch.from_numpy(array) for name, array in automata.arguments().items()}``.
+    """
 
     edges: NDArray[np.int32]
     weights: NDArray[np.float32]

@@ -5,14 +5,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from nativeops.arrays import namespace, to_numpy
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, message
 from nativeops.layers.ctc import lengths_of
 from nativeops.ops._prefixes import Options, Scorer, search_batch
 from nativeops.ops.ctc_beam_search import CtcPrefixes, ctc_prefixes
+from nativeops.signature import AttributeSpec
+
+_WEIGHT = AttributeSpec("scorer_weight", float)
 
 
 def ctc_beam_search(
@@ -52,7 +53,7 @@ def ctc_beam_search(
     Returns: As `ctc_prefixes`: ``tokens``, ``lengths``, ``scores`` and ``frames``.
     Raises: As `ctc_prefixes`; ``ArgumentError`` where a scorer is to be called inside a compiled
         function; ``ShapeError`` for scores of another shape; ``RangeError`` also for a weight that
-        is not finite.
+        is not finite, and for scores that are NaN or, weighted, +inf.
     NaN: stays in its own sequence.
     Gradient: none.
     Cost: As `ctc_prefixes`; with a scorer O(t·b·beam_width·c) time in NumPy, and the scorer's.
@@ -71,7 +72,8 @@ def ctc_beam_search(
         "token_threshold": token_threshold, "insertion_bonus": insertion_bonus,
     }  # fmt: skip
     own: Any = lengths_of("ctc_beam_search", ctc_prefixes, "lengths", lengths, logits)
-    if not math.isfinite(scorer_weight):
+    weight = _WEIGHT.check("ctc_beam_search", scorer_weight)
+    if not math.isfinite(weight):
         text = f"`scorer_weight` must be a finite number, but is {scorer_weight!r}."
         raise RangeError(message("ctc_beam_search", text))
     if scorer is None or getattr(logits, "ndim", 0) not in (3, None):  # TensorFlow may not know it
@@ -80,11 +82,10 @@ def ctc_beam_search(
         there: Any = ctc_prefixes(logits.cpu(), None if own is None else own.cpu(), **options)
         return CtcPrefixes(*(array.to(logits.device) for array in there))
     x = _on_host(logits)
-    frames = np.full(x.shape[1], len(x), np.int32) if own is None else _on_host(own)
-    # What is wrong, in the op's own words: from no frames, and from no classes.
-    ctc_prefixes(x[:0], **options)
-    ctc_prefixes(x[:, :, :0], frames, **options)
-    weighted = Options(beam_width, blank, token_threshold, insertion_bonus, scorer_weight)
+    frames = None if own is None else _on_host(own)
+    # The op tells what is wrong, in its own words, and is done long before the search in NumPy.
+    ctc_prefixes(x, frames, **options)
+    weighted = Options(beam_width, blank, token_threshold, insertion_bonus, weight)
     found = search_batch(x, frames, n_best, normalized, weighted, scorer)
     return CtcPrefixes(*(_back(logits, array) for array in found))
 

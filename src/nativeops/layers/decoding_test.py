@@ -2,12 +2,13 @@
 """ctc_beam_search: lists, frameworks, and a scorer of one's own."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 
 import nativeops
-from nativeops.errors import ArgumentError, NativeOpsError, RangeError
+from nativeops.errors import ArgumentError, DtypeError, NativeOpsError, RangeError
 from nativeops.ops.ctc_beam_search_test import all_sequences, hypotheses, log_softmax
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.marks import missing
@@ -87,8 +88,10 @@ def test_scorer_without_weight_forbids_nothing() -> None:
 def test_wrong_arguments_are_refused_with_a_scorer_too() -> None:
     x = np.zeros((5, 1, 4))
     for weight in (np.inf, np.nan):
-        with pytest.raises(RangeError, match="`scorer_weight` must be a finite number, but is"):
+        with pytest.raises(RangeError, match=r"`scorer_weight` must be a (finite )?number, but is"):
             nativeops.ctc_beam_search(x, scorer=bigram, scorer_weight=weight)
+    with pytest.raises(DtypeError, match="`scorer_weight` must be float, but is '1'"):
+        nativeops.ctc_beam_search(x, scorer=bigram, scorer_weight="1")
     for wrong_rank in (np.zeros(3), np.zeros((2, 3)), [[[0.0]]]):
         with pytest.raises(NativeOpsError) as native:
             nativeops.ctc_beam_search(wrong_rank)
@@ -109,6 +112,38 @@ def test_wrong_arguments_are_refused_with_a_scorer_too() -> None:
         with pytest.raises(RangeError) as scored:
             nativeops.ctc_beam_search(x, scorer=bigram, **wrong)
         assert str(scored.value) == str(native.value)
+    for logits, lengths in ((x, [1, 2, 3]), (x.astype(int), None)):
+        with pytest.raises(NativeOpsError, match=r"logits: \w+64\[5, 1, 4\]"):
+            nativeops.ctc_beam_search(logits, lengths, scorer=bigram)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "weight"),
+    [(np.nan, 1), (np.nan, -1), (np.inf, 1), (-np.inf, -1), (1e300, 1e300), (-1e300, -1e300)],
+)
+def test_scores_that_give_no_order_are_refused(wrong: float, weight: float) -> None:
+    x = RANDOM.standard_normal((3, 1, 4))
+    unread = lambda prefixes: np.tile([0, 0, 0, wrong], (len(prefixes), 1))  # noqa: E731
+    for blank in (3, -1):
+        nativeops.ctc_beam_search(x, blank=blank, scorer=unread, scorer_weight=weight)
+
+    def scorer(prefixes):
+        return np.array([[0, 0, wrong if prefix == (1,) else 0, 0] for prefix in prefixes])
+
+    text = rf"`scorer` gives label 2 after the prefix \(1,\) the score {re.escape(str(wrong))}, "
+    with pytest.raises(RangeError, match=f"^ctc_beam_search: {text}"):
+        nativeops.ctc_beam_search(x, scorer=scorer, scorer_weight=weight)
+
+
+def test_scores_that_forbid_by_their_weight_are_taken() -> None:
+    x = RANDOM.standard_normal((6, 1, 4))
+    for forbids, weight in ((np.inf, -1), (-1e300, 1e300)):
+        own = np.array([0, 0, forbids, 0])
+        found = nativeops.ctc_beam_search(
+            x, n_best=9, scorer=lambda prefixes, own=own: np.tile(own, (len(prefixes), 1)),
+            scorer_weight=weight,
+        )  # fmt: skip
+        assert not (found.tokens == 2).any()
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])

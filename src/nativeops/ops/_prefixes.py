@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nativeops.arrays import to_numpy
-from nativeops.errors import ShapeError, message
+from nativeops.errors import RangeError, ShapeError, message
 
 Prefix = tuple[int, ...]
 Scorer = Callable[[Sequence[Prefix]], Any]
@@ -44,7 +44,7 @@ class Hypothesis:
     blank: Ways = NO_WAYS
     label: Ways = NO_WAYS
     extra: float = 0.0  # of scorer and bonus
-    next_scores: Any = field(default=None, repr=False)  # the scorer's, of each next label
+    next_scores: Any = field(default=None, repr=False)  # the scorer's, weighted, of next labels
 
     @property
     def sum(self) -> float:
@@ -76,7 +76,7 @@ def search(
         if not len(frame) or not (frame < np.inf).all():
             return []
         if scorer is not None and options.weight != 0:  # 0 · -inf would be NaN
-            _ask(scorer, beam, len(frame))
+            _ask(scorer, beam, len(frame), blank, options.weight)
         beam = _step(beam, frame, t, blank, options)
     last = [(h.prefix, h.sum + h.extra, h.before(-1)[1].times) for h in beam]
     return [found for found in last if found[1] > -np.inf]
@@ -101,17 +101,34 @@ def search_batch(
     return tokens, counts, scores, frames
 
 
-def _ask(scorer: Scorer, beam: list[Hypothesis], classes: int) -> None:
+def _ask(scorer: Scorer, beam: list[Hypothesis], classes: int, blank: int, weight: float) -> None:
     """Have all prefixes scored that are new in this frame, at once."""
     fresh = [h for h in beam if h.next_scores is None]
     if fresh:
-        scores = to_numpy(scorer([h.prefix for h in fresh])).astype(np.float64)
+        prefixes = [h.prefix for h in fresh]
+        scores = to_numpy(scorer(prefixes)).astype(np.float64)
         if scores.shape != (len(fresh), classes):
             text = f"`scorer` must return an array of shape {(len(fresh), classes)}, one row for "
             text += f"each prefix, but it has the shape {scores.shape}."
             raise ShapeError(message("ctc_beam_search", text))
-        for h, row in zip(fresh, scores, strict=True):
+        for h, row in zip(fresh, _weighted(scores, prefixes, blank, weight), strict=True):
             h.next_scores = row
+
+
+def _weighted(scores: Any, prefixes: list[Prefix], blank: int, weight: float) -> Any:
+    """A scorer's scores by their weight, if the search can put prefixes in order by them."""
+    with np.errstate(over="ignore"):
+        weighted = weight * scores
+    wrong = ~(weighted < np.inf)  # also NaN
+    wrong[:, blank] = False
+    if wrong.any():
+        row, label = np.argwhere(wrong)[0].tolist()
+        text = f"`scorer` gives label {label} after the prefix {prefixes[row]} the score "
+        text += f"{scores[row, label]}, which times `scorer_weight`, {weight}, must be a number or "
+        text += "-inf."
+        hint = "to forbid a label, give -inf, or inf if `scorer_weight` is negative."
+        raise RangeError(message("ctc_beam_search", text, hint=hint))
+    return weighted
 
 
 def _step(
@@ -167,7 +184,7 @@ def _select(
     extras = np.array([h.extra for h in beam])[:, None] + options.bonus + np.zeros_like(sums)
     for r, h in enumerate(beam):
         if h.next_scores is not None:
-            extras[r] += options.weight * h.next_scores
+            extras[r] += h.next_scores
     with np.errstate(invalid="ignore"):
         ranks = np.where(sums == -np.inf, -np.inf, sums + extras)
     order = np.argsort(-frame, kind="stable")  # the more probable label first

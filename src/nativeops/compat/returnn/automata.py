@@ -17,7 +17,8 @@ import torch
 
 from nativeops import ops
 from nativeops.arrays import integers
-from nativeops.errors import RangeError, ShapeError, message
+from nativeops.compat.returnn._checks import can_read, check_axes
+from nativeops.errors import RangeError, message
 from nativeops.layers.ctc import ctc_loss as _ctc_loss
 
 __all__ = [
@@ -51,7 +52,9 @@ def get_ctc_fsa_fast_bw(
         edges_bound: If given, the automata are packed into a list of that size, at least
             ``5 · Σ seq_lens + 5 · B``; else each has ``5 S + 5`` edges.
     """
-    lengths = integers("get_ctc_fsa_fast_bw", "seq_lens", seq_lens, targets)
+    op = "get_ctc_fsa_fast_bw"
+    lengths = integers(op, "seq_lens", seq_lens, targets)
+    check_axes(op, targets=(targets, "b s"), seq_lens=(lengths, "b"))
     options: Any = {"blank": blank_idx, "label_loop": label_loop}
     if edges_bound is None:
         made = ops.ctc_fsa.ctc_fsa(targets, lengths, **options)
@@ -61,9 +64,8 @@ def get_ctc_fsa_fast_bw(
     missing = edges_bound - packed.weights.shape[0]
     if missing < 0:
         needed = packed.weights.shape[0]
-        raise ValueError(
-            f"get_ctc_fsa_fast_bw: `edges_bound` is {edges_bound}, but {needed} are needed."
-        )
+        text = f"`edges_bound` is {edges_bound}, but {needed} are needed."
+        raise RangeError(message(op, text))
     edges = torch.nn.functional.pad(packed.edges, (0, missing))
     weights = torch.nn.functional.pad(packed.weights, (0, missing), value=float("inf"))
     return edges, weights, packed.start_end_states
@@ -72,8 +74,9 @@ def get_ctc_fsa_fast_bw(
 def _lengths(seq_mask: Tensor, op: str) -> Tensor:
     """How many frames each sequence of a mask ``[T, B]`` has."""
     mask = seq_mask > 0.5 if seq_mask.is_floating_point() else seq_mask.bool()
-    if mask.device.type == "cpu" and mask.shape[0] > 1 and (mask[1:] & ~mask[:-1]).any():
-        raise ValueError(f"{op}: `seq_mask` has a gap: each sequence must be at the beginning.")
+    if can_read(mask) and (mask[1:] & ~mask[:-1]).any():
+        text = "`seq_mask` has a gap: each sequence must be at the beginning."
+        raise RangeError(message(op, text))
     return mask.sum(0, dtype=torch.int32)
 
 
@@ -96,7 +99,9 @@ def fast_baum_welch(
         start_end_states: ``[2, B]``.
         n_states: Not used.
     """
-    lengths = _lengths(seq_mask, "fast_baum_welch").to(am_scores.device)
+    op = "fast_baum_welch"
+    check_axes(op, am_scores=(am_scores, "t b c"), seq_mask=(seq_mask, "frames b"))
+    lengths = _lengths(seq_mask, op).to(am_scores.device)
     weights = weights.to(am_scores.dtype)
     found = ops.fast_baum_welch.fast_baum_welch(
         am_scores, edges, weights, start_end_states, lengths
@@ -129,11 +134,13 @@ def fast_baum_welch_packed(
         edge_offsets: Not used, RETURNN 1.20261022 needs it: here an edge says its sequence.
         max_seq_states: Not used, likewise.
     """
-    lengths = _lengths(seq_mask, "fast_baum_welch_packed").to(am_scores.device)
+    op = "fast_baum_welch_packed"
+    starts = integers(op, "seq_starts", seq_starts, am_scores)
+    check_axes(op, seq_starts=(starts, "b"), seq_mask=(seq_mask, "frames b"))
+    lengths = _lengths(seq_mask, op).to(am_scores.device)
     fwdbwd, costs = ops.fast_baum_welch.fast_baum_welch_packed(
-        am_scores, integers("fast_baum_welch_packed", "seq_starts", seq_starts, am_scores), lengths,
-        edges, weights.to(am_scores.dtype), start_end_states,
-    )  # fmt: skip
+        am_scores, starts, lengths, edges, weights.to(am_scores.dtype), start_end_states
+    )
     times = torch.arange(seq_mask.shape[0], device=lengths.device)[:, None]
     return fwdbwd, torch.where(times < lengths, costs, torch.zeros_like(costs))
 
@@ -163,23 +170,36 @@ def fast_viterbi(
         mask_idx: What the alignment says beyond a sequence's end.
         n_states: Not used.
     """
+    lengths = integers("fast_viterbi", "am_seq_len", am_seq_len, am_scores)
+    check_axes("fast_viterbi", am_scores=(am_scores, "t b c"), am_seq_len=(lengths, "b"))
     scores = weights.to(am_scores.dtype)
     costs = torch.where(scores == float("inf"), scores, -scores)
-    lengths = integers("fast_viterbi", "am_seq_len", am_seq_len, am_scores)
     found = ops.fast_viterbi.fast_viterbi(
         am_scores, edges, costs, start_end_states, lengths, mask_idx=mask_idx
     )
     return found.alignment, found.scores
 
 
-def _time_major(logits: Tensor, logits_time_major: bool) -> Tensor:
-    """A view ``[T, B, C]``."""
-    return logits if logits_time_major else logits.transpose(0, 1)
+def _time_major(
+    op: str, logits: Tensor, logits_seq_lens: Tensor, targets_seq_lens: Tensor, time_major: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A view ``[T, B, C]`` of the logits, and the lengths as our ops take them."""
+    frames = integers(op, "logits_seq_lens", logits_seq_lens, logits)
+    lengths = integers(op, "targets_seq_lens", targets_seq_lens, logits)
+    check_axes(
+        op, logits=(logits, "t b c" if time_major else "b t c"), logits_seq_lens=(frames, "b"),
+        targets_seq_lens=(lengths, "b"),
+    )  # fmt: skip
+    return logits if time_major else logits.transpose(0, 1), frames, lengths
 
 
-def _blank(logits: Tensor, blank_index: int) -> int:
+def _blank(op: str, logits: Tensor, blank_index: int) -> int:
     """The blank's class, counted from the last if negative."""
-    return blank_index + logits.shape[-1] if blank_index < 0 else blank_index
+    classes = logits.shape[-1]
+    if not -classes <= blank_index < classes:
+        text = f"`blank_index` is {blank_index}, but must be from {-classes} to {classes - 1}"
+        raise RangeError(message(op, f"{text}, the classes of `logits`, where -1 is the last."))
+    return blank_index + classes if blank_index < 0 else blank_index
 
 
 def ctc_best_path(
@@ -209,12 +229,14 @@ def ctc_best_path(
         logits_normalize: Whether logits are not yet log-probabilities.
         blank_index: The class of the blank; from the last, if negative.
     """
-    scores, blank = _time_major(logits.detach(), logits_time_major), _blank(logits, blank_index)
+    op = "returnn.ctc_best_path"  # our op of that name is another function
+    scores, frames, lengths = _time_major(
+        op, logits.detach(), logits_seq_lens, targets_seq_lens, logits_time_major
+    )
+    blank = _blank(op, logits, blank_index)
     scores = scores.log_softmax(-1) if logits_normalize else scores
-    given = {"logits_seq_lens": logits_seq_lens, "targets_seq_lens": targets_seq_lens}
-    lengths = [integers("ctc_best_path", name, n, scores) for name, n in given.items()]
     found = ops.forced_align.forced_align(
-        scores, targets.to(scores.device), *lengths, blank=blank, label_loop=label_loop
+        scores, targets.to(scores.device), frames, lengths, blank=blank, label_loop=label_loop
     )
     return torch.where(found.labels < 0, blank, found.labels).to(torch.int32)
 
@@ -246,24 +268,25 @@ def ctc_loss(
         blank_index: The class of the blank; from the last, if negative.
         max_approx: The best path instead of all.
     """
-    scores, blank = _time_major(logits, logits_time_major), _blank(logits, blank_index)
+    scores, frames, lengths = _time_major(
+        "ctc_loss", logits, logits_seq_lens, targets_seq_lens, logits_time_major
+    )
+    targets, blank = targets.to(scores.device), _blank("ctc_loss", logits, blank_index)
     if max_approx:
-        lengths = logits_seq_lens, targets_seq_lens
-        return _best_path_loss(scores, targets, *lengths, blank, label_loop, logits_normalize)
+        return _best_path_loss(
+            scores, targets, frames, lengths, blank, label_loop, logits_normalize
+        )
     return _ctc_loss(
-        scores, targets.to(scores.device), logits_seq_lens, targets_seq_lens, blank=blank,
-        reduction="none", normalized=not logits_normalize, label_loop=label_loop,
+        scores, targets, frames, lengths, blank=blank, reduction="none",
+        normalized=not logits_normalize, label_loop=label_loop,
     )  # fmt: skip
 
 
 def _best_path_loss(
-    scores: Tensor, targets: Tensor, logits_seq_lens: Tensor, targets_seq_lens: Tensor,
+    scores: Tensor, targets: Tensor, frames: Tensor, lengths: Tensor,
     blank: int, label_loop: bool, logits_normalize: bool,
 ) -> Tensor:  # fmt: skip
     """`ctc_loss` with ``max_approx``, time-major."""
-    targets = targets.to(scores.device)
-    given = {"logits_seq_lens": logits_seq_lens, "targets_seq_lens": targets_seq_lens}
-    frames, lengths = (integers("ctc_loss", name, n, scores) for name, n in given.items())
     if logits_normalize:  # of zeros beyond the end: there may be anything
         beyond = torch.arange(scores.shape[0], device=scores.device)[:, None] >= frames
         scores = scores.masked_fill(beyond[..., None], 0)
@@ -310,35 +333,34 @@ def ctc_loss_packed(
         blank_index: The class of the blank; from the last, if negative.
         edges_bound: Not used: there are no edges.
     """
-    _check_packed(logits, seq_starts, logits_seq_lens, max_seq_len)
+    op = "ctc_loss_packed"
+    starts = integers(op, "seq_starts", seq_starts, logits)
+    frames = integers(op, "logits_seq_lens", logits_seq_lens, logits)
+    lengths = integers(op, "targets_seq_lens", targets_seq_lens, logits)
+    check_axes(
+        op, logits=(logits, "n c"), seq_starts=(starts, "b"), logits_seq_lens=(frames, "b"),
+        targets_seq_lens=(lengths, "b"),
+    )  # fmt: skip
+    _check_packed(len(logits), starts, frames, max_seq_len)
     if max_seq_len is None:
-        max_seq_len = int(logits_seq_lens.max()) if len(logits_seq_lens) else 0
+        max_seq_len = int(frames.max()) if len(frames) else 0
     times = torch.arange(min(max_seq_len, len(logits)), device=logits.device)[:, None]
-    rows = (seq_starts.to(times) + times).clamp(0, len(logits) - 1)  # beyond an end: any
+    rows = (starts.to(times) + times).clamp(0, len(logits) - 1)  # beyond an end: any
     padded = logits.index_select(0, rows.flatten()).reshape(*rows.shape, logits.shape[1])
     return ctc_loss(
-        logits=padded, logits_seq_lens=logits_seq_lens, targets=targets,
-        targets_seq_lens=targets_seq_lens, label_loop=label_loop, logits_time_major=True,
-        logits_normalize=logits_normalize, blank_index=blank_index,
+        logits=padded, logits_seq_lens=frames, targets=targets, targets_seq_lens=lengths,
+        label_loop=label_loop, logits_time_major=True, logits_normalize=logits_normalize,
+        blank_index=_blank(op, logits, blank_index),
     )  # fmt: skip
 
 
 def _check_packed(
-    logits: Tensor, seq_starts: Tensor, logits_seq_lens: Tensor, max_seq_len: int | None
+    rows: int, seq_starts: Tensor, logits_seq_lens: Tensor, max_seq_len: int | None
 ) -> None:
-    """Refuses sequences that do not lie within the rows, or share some; on a GPU only shapes."""
-    op, given = "ctc_loss_packed", {"logits": logits, "seq_starts": seq_starts}
-    for name, array in {**given, "logits_seq_lens": logits_seq_lens}.items():
-        axes = "[n, c]" if name == "logits" else "[b]"
-        if array.ndim != axes.count(",") + 1:
-            text = f"`{name}` must be {axes}, but has the shape {list(array.shape)}."
-            raise ShapeError(message(op, text))
-    if len(seq_starts) != len(logits_seq_lens):
-        sizes = f"{len(seq_starts)} in `seq_starts` but {len(logits_seq_lens)}"
-        raise ShapeError(message(op, f"axis `b` is {sizes} in `logits_seq_lens`."))
-    if logits.device.type != "cpu":
+    """Refuses sequences that do not lie within the rows, or share some, where nobody waits."""
+    if not can_read(seq_starts, logits_seq_lens):
         return
-    rows, starts, lengths = len(logits), seq_starts.tolist(), logits_seq_lens.tolist()
+    op, starts, lengths = "ctc_loss_packed", seq_starts.tolist(), logits_seq_lens.tolist()
     for b, (start, n) in enumerate(zip(starts, lengths, strict=True)):
         if not 0 <= start <= rows:
             text = f"`seq_starts[{b}]` is {start}, but must be from 0 to {rows}"

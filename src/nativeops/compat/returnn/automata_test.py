@@ -229,12 +229,13 @@ def test_mask_with_a_gap_and_too_small_bounds_are_refused() -> None:
     edges, weights, ends = returnn.get_ctc_fsa_fast_bw(
         targets=torch.tensor([[1]]), seq_lens=torch.tensor([1]), blank_idx=0
     )
-    with pytest.raises(ValueError, match="`seq_mask` has a gap"):
+    with pytest.raises(RangeError, match=r"^fast_baum_welch: `seq_mask` has a gap"):
         returnn.fast_baum_welch(
             am_scores=torch.zeros(3, 1, 2), seq_mask=torch.tensor([[1], [0], [1]]), edges=edges,
             weights=weights, start_end_states=ends,
         )  # fmt: skip
-    with pytest.raises(ValueError, match="`edges_bound` is 9, but 10 are needed"):
+    text = "^get_ctc_fsa_fast_bw: `edges_bound` is 9, but 10 are needed"
+    with pytest.raises(RangeError, match=text):
         returnn.get_ctc_fsa_fast_bw(
             targets=torch.tensor([[1]]), seq_lens=torch.tensor([1]), blank_idx=0, edges_bound=9
         )
@@ -301,6 +302,11 @@ def test_packed_without_rows() -> None:
         ({"max_seq_len": 29}, RangeError, r"`max_seq_len` is 29, but `logits_seq_lens\[0\]` is 30"),
         ({"seq_starts": torch.tensor([0])}, ShapeError,
          r"axis `b` is 1 in `seq_starts` but 4 in `logits_seq_lens`"),
+        ({"seq_starts": torch.tensor([0.0, 7, 42, 88])}, DtypeError,
+         "`seq_starts` must have integers, but has float32"),
+        ({"targets_seq_lens": torch.tensor([1, 2])}, ShapeError,
+         "axis `b` is 4 in `seq_starts` but 2 in `targets_seq_lens`"),
+        ({"blank_index": 7}, RangeError, "`blank_index` is 7, but must be from -7 to 6, the cl"),
         ({"logits": torch.zeros(2, 50, 7)}, ShapeError,
          r"`logits` must be \[n, c\], but has the shape \[2, 50, 7\]"),
     ],
@@ -310,6 +316,104 @@ def test_packed_sequences_that_do_not_fit_are_refused(changes, error, text: str)
     returnn.ctc_loss_packed(**given)
     with pytest.raises(error, match=f"^ctc_loss_packed: {text}"):
         returnn.ctc_loss_packed(**{**given, **changes})
+
+
+@pytest.mark.parametrize("max_approx", [False, True])
+def test_blank_is_refused_as_it_was_given(max_approx: bool) -> None:
+    for blank in (-8, 7):
+        text = f"^ctc_loss: `blank_index` is {blank}, but must be from -7 to 6, the classes of"
+        with pytest.raises(RangeError, match=text):
+            returnn.ctc_loss(**arguments(blank_index=blank), max_approx=max_approx)
+        with pytest.raises(RangeError, match=r"^returnn\.ctc_best_path: `blank_index` is"):
+            returnn.ctc_best_path(**arguments(blank_index=blank))
+
+
+def fsa_arguments():
+    """Of `fast_baum_welch`, for 9 frames of 2 sequences."""
+    edges, weights, ends = returnn.get_ctc_fsa_fast_bw(
+        targets=torch.tensor([[0, 1, 1], [2, 3, 0]]), seq_lens=torch.tensor([3, 2]), blank_idx=4
+    )
+    scores = torch.from_numpy(RANDOM.standard_normal((9, 2, 5)))
+    mask = torch.arange(9)[:, None] < torch.tensor([9, 6])
+    automata = {"edges": edges, "weights": weights, "start_end_states": ends}
+    return {"am_scores": scores, "seq_mask": mask.float(), **automata}
+
+
+def test_what_is_empty_is_not_left_away() -> None:
+    nothing, fsa = torch.zeros(0).long(), fsa_arguments()
+    costs = {name: array for name, array in fsa.items() if name != "seq_mask"}
+    empty = fsa["seq_mask"][:, :0]
+    for function, given in (
+        (returnn.fast_baum_welch, {**fsa, "seq_mask": empty}),
+        (returnn.fast_baum_welch_packed,
+         {**fsa, "am_scores": fsa["am_scores"][:, 0], "seq_starts": torch.tensor([0, 0]),
+          "seq_mask": empty}),
+        (returnn.fast_viterbi, {**costs, "am_seq_len": nothing}),
+        (returnn.ctc_best_path, arguments(logits_seq_lens=nothing)),
+        (returnn.ctc_loss, arguments(targets_seq_lens=nothing)),
+        (returnn.ctc_loss, arguments(logits_seq_lens=nothing, max_approx=True)),
+        (returnn.get_ctc_fsa_fast_bw,
+         {"targets": torch.ones(2, 3).int(), "seq_lens": nothing, "blank_idx": 0}),
+    ):  # fmt: skip
+        with pytest.raises(ShapeError, match=rf"{function.__name__}: axis `b` is \d in .* but 0"):
+            function(**given)
+
+
+@pytest.mark.parametrize("bound", [None, 60])
+def test_lengths_of_other_sequences_are_refused(bound) -> None:
+    with pytest.raises(ShapeError, match="axis `b` is 2 in `targets` but 1 in `seq_lens`"):
+        returnn.get_ctc_fsa_fast_bw(
+            targets=torch.ones(2, 3).int(), seq_lens=torch.tensor([3]), blank_idx=0,
+            edges_bound=bound,
+        )  # fmt: skip
+
+
+def in_packs(scores, seq_mask, **automata):
+    """`fast_baum_welch_packed` of what `fast_baum_welch` takes."""
+    rows = scores.transpose(0, 1).reshape(-1, scores.shape[2])
+    return returnn.fast_baum_welch_packed(
+        am_scores=rows, seq_mask=seq_mask, seq_starts=torch.tensor([0, 9]), **automata
+    )
+
+
+def compiled_and_mapped():
+    """Functions of an array of values that a compiler and a map do not know."""
+    fsa = fsa_arguments()
+    scores, mask = fsa.pop("am_scores"), fsa.pop("seq_mask")
+    given = packed([0, 30, 30, 57], 69)[1]
+    frames = given.pop("logits_seq_lens")
+    return {
+        "fast_baum_welch": (
+            lambda mask: returnn.fast_baum_welch(am_scores=scores, seq_mask=mask, **fsa), mask),
+        "fast_baum_welch_packed": (lambda mask: in_packs(scores, mask, **fsa), mask),
+        "ctc_loss_packed": (
+            lambda n: (returnn.ctc_loss_packed(**given, logits_seq_lens=n, max_seq_len=30),),
+            frames),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(compiled_and_mapped()))
+def test_values_need_not_be_known_while_a_program_is_built(name: str) -> None:
+    function, array = compiled_and_mapped()[name]
+    expected = function(array)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")(array)
+    mapped = torch.vmap(function)(torch.stack([array, array]))
+    for one, own, both in zip(expected, compiled, mapped, strict=True):
+        assert torch.equal(own, one)
+        assert torch.equal(both, torch.stack([one, one]))
+
+
+def test_baum_welch_is_exported() -> None:
+    fsa = fsa_arguments()
+    scores, mask = fsa.pop("am_scores"), fsa.pop("seq_mask")
+
+    class Model(torch.nn.Module):
+        def forward(self, scores, mask):
+            return returnn.fast_baum_welch(am_scores=scores, seq_mask=mask, **fsa)
+
+    program = torch.export.export(Model(), (scores, mask)).module()
+    for one, other in zip(program(scores, mask), Model()(scores, mask), strict=True):
+        assert torch.equal(one, other)
 
 
 def alive(edges, weights, ends) -> list[list[int]]:

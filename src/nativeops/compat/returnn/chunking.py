@@ -4,7 +4,9 @@
 from typing import TYPE_CHECKING
 
 import nativeops
-from nativeops.compat.returnn._index import mask_of, whole
+from nativeops.arrays import cast
+from nativeops.compat.returnn._checks import check_axes, whole
+from nativeops.compat.returnn._index import mask_of
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +27,10 @@ def chunk(
 
     Returns: the chunks ``[chunk_size, batch · n_chunks, dim]``, and their index like ``index``.
     """
+    check_axes("chunk", x=(x, "t b d"), index=(index, "t b"))
     size, step = whole("chunk", "chunk_size", chunk_size), whole("chunk", "chunk_step", chunk_step)
     cut = nativeops.chunk(x, mask_of(index), chunk_size=size, chunk_step=step)
-    return cut.chunks, cut.chunk_mask.to(index.dtype)
+    return cut.chunks, cast(cut.chunk_mask, index.dtype)
 
 
 def unchunk(
@@ -52,10 +55,11 @@ def unchunk(
 
     Returns: the frames ``[time, batch, dim]``, their index, and the factors ``1 / count``.
     """
+    check_axes("unchunk", x=(x, "t b d"), index=(index, "t b"))
     if x.shape[0] != chunk_size:
         text = f"unchunk: `chunk_size` is {chunk_size}, but axis 0 of `x` is {x.shape[0]}."
         raise nativeops.errors.ShapeError(f"{text}\n  hint: give the chunks as `chunk` made them.")
     given = {"n_time": n_time, "n_batch": n_batch, "chunk_step": chunk_step}
     sizes = {name: whole("unchunk", name, value) for name, value in given.items()}
     made = nativeops.unchunk(x, mask_of(index), **sizes)
-    return made.x, made.mask.to(index.dtype), made.factors
+    return made.x, cast(made.mask, index.dtype), made.factors

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """RETURNN's chunking for PyTorch: names, orders of arguments, masks that are numbers."""
 
+import numpy as np
 import pytest
 
 from nativeops.compat import returnn
-from nativeops.errors import DtypeError, ShapeError
+from nativeops.errors import ArgumentError, DtypeError, ShapeError
 
 torch = pytest.importorskip("torch")
 
@@ -41,6 +42,25 @@ def test_gradients_pass_both() -> None:
         return returnn.unchunk(out**2, oindex, 4, 2, 7, 2)[0]
 
     assert torch.autograd.gradcheck(there_and_back, x)
+
+
+def test_arrays_of_numpy_stay_such() -> None:
+    x, index = np.ones((7, 2, 3)), np.ones((7, 2), np.float32)
+    out, oindex = returnn.chunk(x, index, 4, 2)
+    assert oindex.dtype == np.float32
+    frames, mask, _ = returnn.unchunk(out, oindex, 4, 2, 7, 2)
+    np.testing.assert_array_equal(frames, x)
+    np.testing.assert_array_equal(mask, index)
+
+
+def test_an_index_that_is_empty_or_a_list_is_refused() -> None:
+    x = torch.zeros(5, 2, 3)
+    for call in (lambda index: returnn.chunk(x, index, 5, 2),
+                 lambda index: returnn.unchunk(x, index, 5, 2, 5, 2)):  # fmt: skip
+        with pytest.raises(ShapeError, match=r"chunk: axis `t` is 5 in `x` but 0 in `index`"):
+            call(torch.ones(0, 0))
+        with pytest.raises(ArgumentError, match=r"`index` must be an array \[t, b\], but is list"):
+            call([[1, 1]] * 5)
 
 
 def test_another_chunk_size_than_that_of_the_chunks_is_refused() -> None:

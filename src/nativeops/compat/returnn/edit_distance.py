@@ -6,9 +6,11 @@ One thing differs: a length beyond the array is an error, where RETURNN returns 
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from nativeops.errors import DtypeError, RangeError, message
+from nativeops.compat.returnn._checks import can_read, check_axes
+from nativeops.errors import ArgumentError, DtypeError, RangeError, message
 from nativeops.ops.edit_distance import edit_distance as _edit_distance
 from nativeops.ops.next_edit_distance import (
     next_edit_distance_reduce as _next_edit_distance_reduce,
@@ -43,6 +45,9 @@ def _int32(x: "Tensor") -> "Tensor":
 
 
 def _check_integers(x: "Tensor") -> None:
+    if not isinstance(x, torch.Tensor):
+        text = f"labels and lengths must be tensors, not {type(x).__name__}."
+        raise ArgumentError(message("edit_distance", text))
     if x.is_floating_point() or x.is_complex():
         kind = str(x.dtype).removeprefix("torch.")
         text = f"labels and lengths must be integers, not {kind}."
@@ -51,11 +56,8 @@ def _check_integers(x: "Tensor") -> None:
 
 def _check_lengths(op: str, **given: "tuple[Tensor, Tensor]") -> None:
     """Refuses lengths that the labels do not have, where that makes nobody wait."""
-    mapped = torch._C._functorch.is_functorch_wrapped_tensor
-    if torch.compiler.is_compiling() or any(mapped(own) for own, _ in given.values()):
-        return
     for name, (lengths, labels) in given.items():
-        if lengths.device.type != "cpu":
+        if not can_read(lengths):
             continue
         for place, length in enumerate(lengths.tolist()):
             if not 0 <= length <= labels.shape[1]:
@@ -72,8 +74,23 @@ def _labels(*given: "Tensor") -> "tuple[Tensor, ...]":
     return tuple(x.to(wide) for x in given)
 
 
+def _check(op: str, a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor") -> None:
+    """Refuses labels and lengths that do not belong together."""
+    check_axes(
+        op, a=(a, "batch ta"), a_len=(a_len, "batch"), b=(b, "batch tb"), b_len=(b_len, "batch")
+    )
+
+
+def _each(successors: "Tensor | int", a: "Tensor") -> "Tensor":
+    """The labels that may follow."""
+    if isinstance(successors, (int, np.integer)):
+        return torch.arange(successors, device=a.device)
+    return successors
+
+
 def edit_distance(a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor") -> "Tensor":
     """Levenshtein distances ``[B]`` of ``a`` ``[B, Ta]`` and ``b`` ``[B, Tb]``."""
+    _check("edit_distance", a, a_len, b, b_len)
     a, b = _labels(a, b)
     return _edit_distance(a, b, _int32(a_len), _int32(b_len))
 
@@ -82,6 +99,7 @@ def optimal_completion_edit_distance(
     a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor"
 ) -> "Tensor":
     """The distances ``[B]`` of the best continuations of the prefixes ``a`` to ``b``."""
+    _check("optimal_completion_edit_distance", a, a_len, b, b_len)
     a, b = _labels(a, b)
     return _optimal_completion_edit_distance(a, b, _int32(a_len), _int32(b_len))
 
@@ -90,11 +108,10 @@ def optimal_completion_edit_distance_per_successor(
     a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor", successors: "Tensor | int"
 ) -> "Tensor":
     """The same with each successor behind ``a``, ``[B, N]``; an int is that many, from 0 on."""
-    if isinstance(successors, int):
-        successors = torch.arange(successors, device=a.device)
+    _check("optimal_completion_edit_distance_per_successor", a, a_len, b, b_len)
     lengths = _int32(a_len), _int32(b_len)
-    a, b, successors = _labels(a, b, successors)
-    return _per_successor(a, b, successors, *lengths)
+    a, b, labels = _labels(a, b, _each(successors, a))
+    return _per_successor(a, b, labels, *lengths)
 
 
 def next_edit_distance_row(
@@ -137,8 +154,11 @@ def edit_distance_via_next_edit_distance_row(
     full_row_output: bool = False,
 ) -> "Tensor":
     """`edit_distance` label by label; or the last rows, or the least entry of each."""
-    _check_lengths("edit_distance_via_next_edit_distance_row", a=(a_len, a), b=(b_len, b))
-    last = _int32(b_len)[:, None]
+    op = "edit_distance_via_next_edit_distance_row"
+    _check(op, a, a_len, b, b_len)
+    a_len, b_len = _int32(a_len), _int32(b_len)
+    _check_lengths(op, a=(a_len, a), b=(b_len, b))
+    last = b_len[:, None]
     places = torch.arange(b.shape[1] + 1, dtype=torch.int32, device=b.device)
     row = torch.minimum(places.expand(len(b), -1), last)  # beyond the length, its end again
     for i in range(a.shape[1]):
@@ -153,10 +173,7 @@ def optimal_completion_edit_distance_per_successor_via_next_edit_distance(
     a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor", successors: "Tensor | int"
 ) -> "Tensor":
     """`optimal_completion_edit_distance_per_successor` label by label."""
-    if isinstance(successors, int):
-        successors = torch.arange(successors, device=a.device)
+    labels = _each(successors, a)[None]
     row = edit_distance_via_next_edit_distance_row(a, a_len, b, b_len, full_row_output=True)
     still = torch.zeros_like(_int32(a_len))
-    return next_edit_distance_reduce(
-        row, successors[None], a_len, still, b, b_len, optimal_completion=True
-    )
+    return next_edit_distance_reduce(row, labels, a_len, still, b, b_len, optimal_completion=True)

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from nativeops import edit_distance as own_edit_distance  # noqa: E402
 from nativeops.compat import returnn  # noqa: E402
-from nativeops.errors import DtypeError, RangeError  # noqa: E402
+from nativeops.errors import ArgumentError, DtypeError, RangeError, ShapeError  # noqa: E402
 
 
 @pytest.fixture
@@ -38,6 +38,9 @@ def test_optimal_completion_is_the_same_step_by_step(batch) -> None:
     steps = returnn.optimal_completion_edit_distance_per_successor_via_next_edit_distance(*batch, 6)
     assert each.shape == (9, 6)
     assert torch.equal(each, steps)
+    for count in (np.int64(6), np.int32(6)):
+        found = returnn.optimal_completion_edit_distance_per_successor(*batch, count)
+        assert torch.equal(found, each)
     chosen = torch.tensor([5, 0])
     some = returnn.optimal_completion_edit_distance_per_successor(*batch, chosen)
     assert torch.equal(some, each[:, chosen])
@@ -78,12 +81,15 @@ def test_labels_and_lengths_beyond_32_bits_do_not_wrap() -> None:
 
 def test_what_is_no_integer_or_no_length_is_refused() -> None:
     one, two = torch.tensor([[5, 6]], dtype=torch.int32), torch.tensor([2])
-    for given in ((one.float(), two, one, two), (one, two + 0.9, one, two)):
-        with pytest.raises(
-            DtypeError, match=r"^edit_distance: labels and lengths must be integers, not float32"
-        ):
-            returnn.edit_distance(*given)
     by_rows = returnn.edit_distance_via_next_edit_distance_row
+    for given in ((one.float(), two, one, two), (one, two + 0.9, one, two),
+                  (one, two, one, two + 0.9)):  # fmt: skip
+        for call in (returnn.edit_distance, by_rows):
+            with pytest.raises(
+                DtypeError,
+                match=r"^edit_distance: labels and lengths must be integers, not float32",
+            ):
+                call(*given)
     assert torch.vmap(by_rows)(one[None], two[None], one[None], two[None]).tolist() == [[0]]
     each = returnn.optimal_completion_edit_distance_per_successor_via_next_edit_distance
     wrong = {(99, 2): r"`a_len\[0\]` is 99, but must be from 0 to 2", (0, -9): "b_len"}
@@ -92,3 +98,27 @@ def test_what_is_no_integer_or_no_length_is_refused() -> None:
         for call in (by_rows, lambda *given: each(*given, 3)):
             with pytest.raises(RangeError, match=text):
                 call(one, a_len, one, b_len)
+
+
+def test_what_is_empty_is_not_left_away(batch) -> None:
+    a, a_len, b, b_len = batch
+    nothing = torch.zeros(0).long()
+    by_rows = returnn.edit_distance_via_next_edit_distance_row
+    for call in (
+        returnn.edit_distance, by_rows, returnn.optimal_completion_edit_distance,
+        lambda *given: returnn.optimal_completion_edit_distance_per_successor(*given, 6),
+    ):  # fmt: skip
+        for name, given in {
+            "a_len": (a, nothing, b, b_len),
+            "b_len": (a, a_len, b, nothing),
+        }.items():
+            with pytest.raises(ShapeError, match=rf"axis `batch` is 9 in `\w+` but 0 in `{name}`"):
+                call(*given)
+
+
+def test_what_is_no_tensor_is_refused(batch) -> None:
+    a, a_len, b, b_len = batch
+    with pytest.raises(ArgumentError, match=r"`a_len` must be an array \[batch\], but is list"):
+        returnn.edit_distance(a, a_len.tolist(), b, b_len)
+    with pytest.raises(ArgumentError, match="labels and lengths must be tensors, not list"):
+        returnn.optimal_completion_edit_distance_per_successor(*batch, [1, 2])

@@ -7,7 +7,9 @@ Unlike there, all gradients are right for every mask, start and step.
 from typing import Any
 
 import nativeops
-from nativeops.compat.returnn._index import mask_of, whole
+from nativeops.arrays import namespace
+from nativeops.compat.returnn._checks import check_axes, whole
+from nativeops.compat.returnn._index import mask_of
 
 __all__ = ["lstm_low_mem", "native_lstm", "native_lstm2", "two_d_lstm"]
 
@@ -24,6 +26,7 @@ def native_lstm(z: Any, w_re: Any, c: Any, index: Any) -> tuple[Any, Any]:
 
     Returns: the outputs ``[time, batch, dim]`` and the final cells.
     """
+    check_axes("native_lstm", z=(z, "t b 4*h"), c=(c, "b h"), index=(index, "t b"))
     made = nativeops.native_lstm2(z, w_re, mask_of(index), None, c, resets=True)
     return made.output, made.c_n
 
@@ -45,6 +48,7 @@ def native_lstm2(
 
     Returns: the outputs ``[time, batch, dim]`` and the final cells.
     """
+    _check("native_lstm2", x, "t b 4*h", y0, c0, index)
     walk = _walk("native_lstm2", start, step)
     made = nativeops.native_lstm2(x, w_re, mask_of(index), y0, c0, **walk)
     return made.output, made.c_n
@@ -67,7 +71,11 @@ def lstm_low_mem(
 
     Returns: the outputs ``[time, batch, dim]`` and the final cells.
     """
-    inputs, walk = x.shape[2], _walk("lstm_low_mem", start, step)
+    _check("lstm_low_mem", x, "t b i", y0, c0, index)
+    walk = _walk("lstm_low_mem", start, step)
+    inputs = x.shape[2]
+    if inputs is None:  # TensorFlow tells it when it runs
+        inputs = namespace(x).shape(x)[2]
     made = nativeops.lstm_low_mem(x, w[:inputs], w[inputs:], b, mask_of(index), y0, c0, **walk)
     return made.output, made.c_n
 
@@ -86,7 +94,17 @@ def two_d_lstm(x: Any, v_h: Any, v_v: Any, w: Any, b: Any, sizes: Any) -> Any:
 
     Returns: the outputs ``[target_time, source_time, batch, dim]``.
     """
+    check_axes("two_d_lstm", x=(x, "t s b i"), sizes=(sizes, "b 2"))
     return nativeops.two_d_lstm(x, w, v_v, v_h, b, sizes[:, 0], sizes[:, 1]).output
+
+
+for _function in (native_lstm, native_lstm2, lstm_low_mem, two_d_lstm):
+    vars(_function)["autograph_info__"] = True  # TensorFlow's AutoGraph leaves them as they are
+
+
+def _check(op: str, x: Any, axes: str, y0: Any, c0: Any, index: Any) -> None:
+    """Whether frames, states and index belong together."""
+    check_axes(op, x=(x, axes), y0=(y0, "b h"), c0=(c0, "b h"), index=(index, "t b"))
 
 
 def _walk(op: str, start: int, step: int) -> dict[str, Any]:

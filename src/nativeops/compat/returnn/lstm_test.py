@@ -10,7 +10,7 @@ import pytest
 
 import nativeops
 from nativeops.compat import returnn
-from nativeops.errors import ArgumentError, DtypeError
+from nativeops.errors import ArgumentError, DtypeError, ShapeError
 from nativeops.ops.native_lstm_test import by_steps, check_all, draw, gradients
 from nativeops.ops.two_d_lstm_test import cell_by_cell
 from nativeops.ops.two_d_lstm_test import draw as draw_grid
@@ -63,6 +63,48 @@ def test_a_step_that_is_no_integer_is_refused() -> None:
     g = drawn()
     with pytest.raises(DtypeError, match=r"native_lstm2: `step` must be an integer, but is 1.5"):
         returnn.native_lstm2(g["z"], g["w_re"], g["h_0"], g["c_0"], g["index"], 0, 1.5)
+
+
+def test_sizes_may_be_unknown_to_tensorflow() -> None:
+    tf = pytest.importorskip("tensorflow")
+    g = {n: v.detach().numpy().astype(np.float32) for n, v in drawn().items()}
+    w = np.concatenate([g["w_in"], g["w_re"]])
+    given = [tf.constant(v) for v in (g["x"], w, g["bias"], g["h_0"], g["c_0"], g["index"])]
+    expected = returnn.lstm_low_mem(*given)
+    for ranks in (True, False):
+        specs = [tf.TensorSpec([None] * len(v.shape) if ranks else None) for v in given]
+        function = tf.function(returnn.lstm_low_mem, input_signature=specs)
+        for one, other in zip(function(*given), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
+def test_what_is_empty_is_not_left_away(framework: str) -> None:
+    pytest.importorskip(framework)
+    place = arrays_of(framework, "cpu").place
+    g = {n: place(v.detach().numpy(), "float32").array for n, v in drawn().items()}
+    nothing = place(np.zeros((0, 0)), "float32").array
+    names = ("z", "w_re", "h_0", "c_0", "index")
+    for name in names[2:]:
+        given = [nothing if name == each else g[each] for each in names]
+        with pytest.raises(ShapeError, match=r"^native_lstm2: axis `[tb]` is \d+ in `x` but 0 in"):
+            returnn.native_lstm2(*given)
+    w = place(np.zeros((13, 32)), "float32").array
+    with pytest.raises(ShapeError, match=r"^lstm_low_mem: axis `t` is 11 in `x` but 0 in `index`"):
+        returnn.lstm_low_mem(g["x"], w, g["bias"], g["h_0"], g["c_0"], nothing)
+    for cells, index in ((nothing, g["index"]), (g["c_0"], nothing)):
+        with pytest.raises(ShapeError, match=r"^native_lstm: axis"):
+            returnn.native_lstm(g["z"], g["w_re"], cells, index)
+    grid, sizes = (place(np.zeros(shape), "float32").array for shape in ((2, 3, 4, 5), (0, 2)))
+    with pytest.raises(ShapeError, match=r"^two_d_lstm: axis `b` is 4 in `x` but 0 in `sizes`"):
+        returnn.two_d_lstm(grid, grid, grid, grid, grid, sizes)
+
+
+def test_an_index_that_is_a_list_is_refused() -> None:
+    g = drawn()
+    text = r"native_lstm2: `index` must be an array \[t, b\], but is list"
+    with pytest.raises(ArgumentError, match=text):
+        returnn.native_lstm2(g["z"], g["w_re"], g["h_0"], g["c_0"], g["index"].tolist())
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])

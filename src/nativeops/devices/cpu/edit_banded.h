@@ -96,7 +96,7 @@ class Banded {
     for (int64_t j = 0; j < end; ++j) {
       if (cells_.has(kBits, j, distance)) return false;
       uint64_t stays = 0, minus = 0;
-      word.step(matches_.words()[matches_.row(text_[j])], 0, 0, stays, minus);
+      word.step(matches_.word(text_[j]), 0, 0, stays, minus);
       distance += 1 - static_cast<int64_t>(stays >> 63) - static_cast<int64_t>(minus >> 63);
     }
     return !cells_.has(kBits, end, distance);
@@ -145,7 +145,7 @@ class Banded {
   // Where the labels of some rows match.
   void find(int64_t row, int64_t rows, int64_t words) {
     number(rows_, row, row + rows, pattern_.get());
-    matches_.find(&pattern_[row], rows, words);
+    matches_.find(&pattern_[row], rows, words, few_ ? range_.span() + 1 : alphabet_.count() + 1);
   }
 
   void number(const Sequence<I>& sequence, int64_t from, int64_t to, int32_t* numbers) {

@@ -20,42 +20,67 @@ constexpr int64_t kBandRows = kVectors * kWords * kBits;
 constexpr int64_t kBlock = 64;  // steps whose matches are found ahead
 
 // Where the labels of some rows match: the words of a chain for each label, and row 0 for all
-// others. A hash table knows the rows' labels, so that it stays near however many others there are.
+// others. The rows are looked up in a table of all labels, or, where these are so many that no
+// cache near would hold it, in a hash table of the rows' own.
 class Matches {
  public:
-  void find(const int32_t* label, int64_t rows, int64_t words) {
-    shift_ = 32 - 6;
-    while (int64_t{4} * rows > int64_t{1} << (32 - shift_)) --shift_;
-    entries_.assign(size_t{1} << (32 - shift_), {0, 0});
+  // Numbers of `rows` labels, all below `numbers`. They must stay where they are until the next
+  // ones come: only their entries are cleared then.
+  void find(const int32_t* label, int64_t rows, int64_t words, int64_t numbers) {
+    if (hashes_) row_of_.clear();
+    for (int64_t i = 0; i < (hashes_ ? 0 : rows_); ++i) row_of_[label_[i]] = 0;
+    label_ = label, rows_ = rows, hashes_ = numbers > kNear;
+    if (hashes_) {
+      for (shift_ = 32 - 6; int64_t{4} * rows > int64_t{1} << (32 - shift_);) --shift_;
+      row_of_.assign(size_t{1} << (32 - shift_), 0);
+      own_.resize(row_of_.size());
+    } else if (static_cast<int64_t>(row_of_.size()) < numbers) {
+      row_of_.resize(numbers, 0);
+    }
     int32_t last = 0;
     for (int64_t i = 0; i < rows; ++i) {
-      Entry& entry = entries_[slot(label[i])];
-      if (entry.row == 0) entry = {label[i], ++last};
+      const size_t at = place(label[i]);
+      if (row_of_[at] == 0) row_of_[at] = ++last;
+      if (hashes_) own_[at] = label[i];
     }
     memory_.assign((last + 1) * words + 8, 0);
     words_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) % 64) / 8;
     for (int64_t i = 0; i < rows; ++i) {
-      words_[row(label[i]) * words + i / kBits] |= uint64_t{1} << i % kBits;
+      words_[row_of_[place(label[i])] * words + i / kBits] |= uint64_t{1} << i % kBits;
     }
   }
-  int64_t row(int32_t label) const { return entries_[slot(label)].row; }
   const uint64_t* words() const { return words_; }
+  uint64_t word(int32_t label) const { return words_[row_of_[place(label)]]; }  // the only one
+
+  // to[i]: where the words of label[i] are, `words` of each.
+  template <int64_t kWordsOfRow>
+  void look_up(const int32_t* label, int64_t count, const uint64_t** to) const {
+    const int32_t* const row_of = row_of_.data();
+    const uint64_t* const words = words_;
+    for (int64_t i = 0; i < (hashes_ ? 0 : count); ++i) {
+      to[i] = words + row_of[label[i]] * kWordsOfRow;
+    }
+    for (int64_t i = 0; i < (hashes_ ? count : 0); ++i) {
+      to[i] = words + row_of[place(label[i])] * kWordsOfRow;
+    }
+  }
 
  private:
-  struct Entry {
-    int32_t label, row;
-  };
-  // Where a label is, or the free place where it would be.
-  size_t slot(int32_t label) const {
-    size_t place = (static_cast<uint32_t>(label) * 0x9e3779b1u) >> shift_;
-    while (entries_[place].row != 0 && entries_[place].label != label) {
-      place = place + 1 == entries_.size() ? 0 : place + 1;
-    }
-    return place;
+  static constexpr int64_t kNear = 1 << 14;  // labels, whose rows are 64 KB
+
+  // Where the row of a label is, or the free place where it would be.
+  size_t place(int32_t label) const {
+    if (!hashes_) return label;
+    size_t at = (static_cast<uint32_t>(label) * 0x9e3779b1u) >> shift_;
+    while (row_of_[at] != 0 && own_[at] != label) at = at + 1 == own_.size() ? 0 : at + 1;
+    return at;
   }
 
+  const int32_t* label_ = nullptr;
+  int64_t rows_ = 0;
+  bool hashes_ = false;
   int shift_ = 0;
-  std::vector<Entry> entries_;
+  std::vector<int32_t> row_of_, own_;
   std::vector<uint64_t> memory_;
   uint64_t* words_ = nullptr;  // where the memory begins a cache line
 };
@@ -110,11 +135,9 @@ class Chain {
     alignas(64) Words equal[kBlock * kChain];
     const int64_t end = columns.count + kLength - 1;
     for (int64_t first = 0; first < end; first += kBlock) {
-      for (int64_t i = 0; i < kBlock; ++i) {
-        const bool inside = first + i < columns.count;
-        const int64_t which = inside ? matches.row(columns.number[first + i]) : 0;
-        row[kLength + i] = matches.words() + which * kLength;
-      }
+      const int64_t inside = std::clamp<int64_t>(columns.count - first, 0, kBlock);
+      matches.look_up<kLength>(columns.number + first, inside, row + kLength);
+      std::fill_n(row + kLength + inside, kBlock - inside, matches.words());
       simd::unroll<kChain>([&](auto v) { shear<kChain>(row + kLength, v, equal); });
       std::copy_n(row + kBlock, kLength, row);
       if (first >= kLength - 1 && first + kBlock <= columns.count) {
@@ -198,7 +221,7 @@ class LongPair {
         plus_(bands() * kVectors * kWords, ~uint64_t{0}),
         minus_(plus_.size(), 0),
         matches_(std::min(bands(), kAtOnce)) {
-    number_pair(pattern, text, pattern_.data(), text_.data());
+    numbers_ = number_pair(pattern, text, pattern_.data(), text_.data()) + 1;
   }
 
   // All tiles, by this thread or by all.
@@ -234,7 +257,7 @@ class LongPair {
     Matches& matches = matches_[b % kAtOnce];
     if (first == 0) {
       const int64_t row = b * kBandRows, rows = std::min(kBandRows, rows_ - row);
-      matches.find(&pattern_[row], rows, vectors(b) * kWords);
+      matches.find(&pattern_[row], rows, vectors(b) * kWords, numbers_);
     }
     const Columns columns{text_.data() + first,
                           &matches,
@@ -247,7 +270,7 @@ class LongPair {
 
   static constexpr int64_t kAtOnce = 32;  // bands under way, each with half a megabyte of matches
 
-  int64_t rows_, columns_;
+  int64_t rows_, columns_, numbers_;
   std::vector<int32_t> pattern_, text_;
   std::vector<uint64_t> above_stays_, above_minus_, plus_, minus_;
   std::vector<Matches> matches_;

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all of RETURNN's ops refuse, in the words of their arguments."""
+
+import sys
+from typing import Any
+
+from nativeops.arrays import is_compiling
+from nativeops.errors import ArgumentError, DtypeError, ShapeError, message
+
+
+def check_axes(op: str, **given: tuple[Any, str]) -> None:
+    """Refuse what is no array, has other axes, or differs in one from an array before it.
+
+    An array of no entries must not reach our ops where they take None, for which it would stand.
+    """
+    sizes: dict[str, tuple[Any, str]] = {}
+    for name, (array, axes) in given.items():
+        words = axes.split()
+        wanted = f"[{', '.join(words)}], but"
+        if not hasattr(array, "shape"):
+            text = f"`{name}` must be an array {wanted} is {type(array).__name__}."
+            raise ArgumentError(message(op, text, hint="make it an array of your framework."))
+        if getattr(array.shape, "rank", 0) is None:
+            continue  # TensorFlow tells it when it runs, as a size that is None
+        if len(array.shape) != len(words):
+            text = f"`{name}` must be {wanted} has the shape {list(array.shape)}."
+            raise ShapeError(message(op, text))
+        for axis, size in zip(words, array.shape, strict=True):
+            first, other = (size, name) if size is None else sizes.setdefault(axis, (size, name))
+            if first != size:
+                text = f"axis `{axis}` is {first} in `{other}` but {size} in `{name}`."
+                raise ShapeError(message(op, text))
+
+
+def can_read(*tensors: Any) -> bool:
+    """Whether the values of tensors can be looked at: nobody waits, no compiler stops at it."""
+    is_wrapped = sys.modules["torch"]._C._functorch.is_functorch_wrapped_tensor
+    return not any(is_compiling(x) or is_wrapped(x) or x.device.type != "cpu" for x in tensors)
+
+
+def whole(op: str, name: str, value: Any) -> int:
+    """A number as an integer, if it is one."""
+    try:
+        found = int(value)
+        if found == value:
+            return found
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise DtypeError(message(op, f"`{name}` must be an integer, but is {value}."))
