@@ -126,11 +126,11 @@ def test_rule_that_raises_is_told_with_its_line():
 
 def test_what_no_size_fits_is_said_to_be_unchecked():
     @op(kernel="none_is_needed.h")
-    def shorter(x: Float[Array, "n"]) -> Float[Array, "n-100"]:
-        return x[100:]
+    def impossible(x: Float[Array, "n"]) -> Float[Array, "0-n-1"]:
+        return x
 
-    shorter.gradient(lambda d_out: d_out)
-    assert [type(step) for step in gradient.steps(shorter)] == [Unchecked]
+    impossible.gradient(lambda d_out: d_out)
+    assert [type(step) for step in gradient.steps(impossible)] == [Unchecked]
 
 
 def test_large_sizes_leave_out_results_without_elements():

@@ -2,6 +2,7 @@
 """Ops of other packages: built ahead of time, found by entry points, run without a compiler."""
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import nativeops
-from nativeops import library, registry
+from nativeops import library, registry, shipping
 from nativeops.errors import ArgumentError, BuildError
 from nativeops.shipping import ship
 
@@ -90,6 +91,86 @@ def test_two_kernels_of_one_name_do_not_go_to_one_folder(declared: Path, tmp_pat
         list(ship(other / "another.py", tmp_path / "ship", False, taken))
     registry._OPS.pop("another", None)
     sys.modules.pop("another", None)
+
+
+@pytest.fixture
+def two_of_one_header(declared: Path) -> Iterator[tuple[Path, Path]]:
+    """Two files that declare an op each of one header."""
+    name = f"{declared.stem}_b"
+    other = declared.with_name(f"{name}.py")
+    header = declared.with_suffix(".h")
+    other.write_text(DECLARATION.format(name=name).replace(f"{name}.h", header.name))
+    kernel = HEADER.format(name=name).replace("#pragma once", "")
+    header.write_text(header.read_text() + kernel)
+    yield declared, other
+    registry._OPS.pop(name, None)
+    sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def portable_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One instruction set, which compiles in a quarter of the time."""
+    monkeypatch.setattr(shipping, "LEVELS", library.LEVELS[:1])
+
+
+@pytest.mark.usefixtures("portable_alone")
+def test_library_of_another_files_ops_is_not_lost(two_of_one_header: tuple[Path, Path]) -> None:
+    first, second = two_of_one_header
+    (made,) = ship(first)
+    text = made.read_bytes()
+    registry._OPS.pop(first.stem)  # as in another process
+    said = f"{made.name} also has the kernel of `{first.stem}`, which would be lost"
+    with pytest.raises(BuildError, match=re.escape(said)):
+        list(ship(second))
+    assert made.read_bytes() == text
+    header = first.with_suffix(".h")
+    header.write_text(header.read_text() + "// Of another kernel, nothing can be used.\n")
+    registry._OPS.pop(second.stem)
+    sys.modules.pop(second.stem)
+    list(ship(second))
+    assert made.read_bytes() != text
+
+
+@pytest.mark.usefixtures("portable_alone")
+def test_two_files_of_one_header_go_to_one_library(two_of_one_header: tuple[Path, Path]) -> None:
+    made = {path for file in two_of_one_header for path in ship(file)}
+    (path,) = made
+    first, second = two_of_one_header
+    for name in (first.stem, second.stem):
+        assert run(sys.executable, call(name), path.parent, NATIVEOPS_ISA="portable") == (
+            "[2.0, 2.0]\n"
+        )
+
+
+MAPS = """#include "nativeops/devices/kernel.h"
+#define {macro}(name, factor) \\
+  template <class T> void name(Device& dev, In<T, 1> x, Out<T, 1> out) {{ \\
+    fill(dev, out, [=] KERNEL(int64_t i) {{ return factor * Accum<T>(x(i)); }}); \\
+  }}
+namespace nativeops {{
+{macro}({name}, 2)
+{macro}({name}_b, 2)
+}}
+"""
+
+
+@pytest.mark.usefixtures("portable_alone")
+@pytest.mark.parametrize("macro", ["MAP", "map_of"])
+def test_ops_that_macros_make_are_all_shipped_or_refused(declared: Path, macro: str) -> None:
+    name = declared.stem
+    declared.with_suffix(".h").write_text(MAPS.format(name=name, macro=macro))
+    other = DECLARATION.format(name=f"{name}_b").replace(f"{name}_b.h", f"{name}.h")
+    declared.write_text(declared.read_text() + other.partition("\n")[2])
+    if macro == "MAP":
+        list(ship(declared))
+        for each in (name, f"{name}_b"):
+            code = call(each).replace(f"from {each}", f"from {name}")
+            said = run(sys.executable, code, declared.parent, NATIVEOPS_ISA="portable")
+            assert said == "[2.0, 2.0]\n"
+    else:
+        with pytest.raises(BuildError, match=r"does not show its kernel: `void \w+\(\.\.\.\)`"):
+            list(ship(declared))
+    registry._OPS.pop(f"{name}_b", None)
 
 
 @pytest.mark.slow

@@ -50,6 +50,33 @@ _WAYS_OUT = (
         r"^calling a (?:constexpr )?__host__ function",
         "a GPU calls it: write `HOST_DEVICE` before a function of yours",
     ),
+    (
+        "'__device__'",
+        "write `HOST_DEVICE` before a function of yours: the CPU calls it, too",
+    ),
+    (
+        "'__global__'",
+        "write its body in `launch(dev, grid, block, [=] KERNEL() { ... })`",
+    ),
+    (
+        r"'atomic(?!Add')[A-Z]\w*'",
+        "of atomics there is `atomicAdd`; `team.max` and `block_max` find a largest number",
+    ),
+    (
+        "'__ldg'",
+        "write `x(b, i)`: what an `In` gives is only read, which compilers know",
+    ),
+    (
+        "^standard attributes in middle of decl-specifiers",
+        "shared memory has a size in the text, `SHARED float part[256]`; `dev.workspace` lends any",
+    ),
+)
+# What is told of a macro of this package's without the line that has it, and what is written there.
+_UNPLACED = (
+    (
+        re.compile("^standard attributes in middle of decl-specifiers"),
+        re.compile(r"\bextern\s+(?:__shared__|SHARED)\b"),
+    ),
 )
 _SNIPPET = re.compile(r"^\s+\d* ?\|")
 
@@ -108,7 +135,8 @@ def _read(lines: list[str], own: Collection[Path]) -> Iterator[_Complaint]:
             closure = _CLOSURE.match(error[1])
             if closure and not place:
                 place = _place(f"{closure[2]}:", own)
-            current = _Complaint(closure[1] + closure[3] if closure else error[1], place, before)
+            text = closure[1] + closure[3] if closure else error[1]
+            current = _Complaint(text, place or _written(text, own), before)
             before, shown = [], bool(place)
         elif _SNIPPET.match(line):
             if current and shown:
@@ -129,3 +157,13 @@ def _place(line: str, own: Collection[Path]) -> str:
     if not found or normal(Path(found[1])) not in own:
         return ""
     return ":".join(part for part in found.groups() if part)
+
+
+def _written(text: str, own: Collection[Path]) -> str:
+    """The user's line that must be meant by an error which names none."""
+    for said, words in _UNPLACED:
+        for path in own if said.search(text) else ():
+            lines = path.read_text("utf-8", errors="replace").splitlines()
+            if found := [number for number, line in enumerate(lines, 1) if words.search(line)]:
+                return f"{path}:{found[0]}"
+    return ""

@@ -166,7 +166,9 @@ def test_optional_input_is_read() -> None:
 
 
 def test_optional_is_the_same_as_or_none() -> None:
-    def f(x: Float[Array, "n"], y: Optional[Float[Array, "n"]] = None) -> Float[Array, "n"]: ...  # noqa: UP045
+    given = Optional[Float[Array, "n"]]  # noqa: UP045
+
+    def f(x: Float[Array, "n"], y: given = None) -> Float[Array, "n"]: ...
 
     assert str(read(f)) == "f(x: Float[n], y: Float[n] | None = None) -> Float[n]"
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nativeops.call import Op
-from nativeops.identity import variants
+from nativeops.errors import BuildError, message
+from nativeops.identity import kernel_files, variants
 from nativeops.signature import VARIABLES, ArraySpec, Signature
 
 # The name of a dtype variable in a kernel's template, and the C++ type of each dtype.
@@ -45,6 +46,8 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     ops = list(ops)
     header = ops[0].kernel
     found = variants(header)
+    for path in found.values():
+        _check_variant(ops, path)
     tuned = {macro: found[of] for macro, of in TUNED.items() if of in found}
     parts = [
         f"// Generated from the declarations beside {header.name}; do not edit.",
@@ -61,7 +64,7 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     # The portable kernel is compiled where there is no variant of it: half of the build otherwise.
     groups = defaultdict(list)
     for op in ops:
-        macros = tuple(m for m, path in tuned.items() if defines(path, op.name))
+        macros = tuple(m for m, path in tuned.items() if _tunes(path, op.name))
         groups[op.devices, macros].append(op)
     for number, ((devices, macros), group) in enumerate(groups.items()):
         parts += _ON_CPU * ("cuda" not in devices)
@@ -92,16 +95,64 @@ TILED = {"bfloat16", "float32"}
 UNTILED = "NATIVEOPS_LEVEL < 3 || defined(NATIVEOPS_USER_OP)"
 
 
+_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.S)
+_TUNED = re.compile(r"\bnamespace\s+(?:nativeops\s*::\s*)?tuned\b")
+_KERNEL = re.compile(r"\bvoid\s+(\w+)\s*\(\s*Device\b")
+
+
 def kernel_line(header: Path, name: str) -> int:
-    """The line where a header has a kernel of that name, a function or a constant; 0 if nowhere."""
-    text = header.read_text(encoding="utf-8", errors="replace")
-    found = re.search(rf"\bvoid\s+{name}\s*\(|\bconstexpr\s+auto\s+{name}\s*=", text)
+    """The line where a header has a kernel of that name; 0 if nowhere.
+
+    It is a function, a constant, or what a macro makes whose own name is in capitals, from the
+    kernel's name as its first argument.
+    """
+    text = _code(header)
+    made = rf"^[ \t]*[A-Z][A-Z0-9_]*\s*\(\s*{name}\s*[,)]"
+    found = re.search(rf"\bvoid\s+{name}\s*\(|\bconstexpr\s+auto\s+{name}\s*=|{made}", text, re.M)
     return text.count("\n", 0, found.start()) + 1 if found else 0
+
+
+def _code(header: Path) -> str:
+    """The text of a header with nothing but line ends in place of comments."""
+    text = header.read_text(encoding="utf-8", errors="replace")
+    return _COMMENT.sub(lambda found: found[1] or " " + "\n" * found[0].count("\n"), text)
 
 
 def defines(header: Path, name: str) -> bool:
     """Whether a header has a kernel of that name."""
     return kernel_line(header, name) > 0
+
+
+def _tunes(variant: Path, name: str) -> bool:
+    """Whether a variant has a kernel of that name, or a file with tuned kernels that it includes.
+
+    It may include portable kernels of the same names, too.
+    """
+    included = (path for path in kernel_files(variant) if path != variant)
+    return defines(variant, name) or any(
+        defines(path, name) for path in included if _TUNED.search(_code(path))
+    )
+
+
+def _check_variant(ops: list[Op[Any]], variant: Path) -> None:
+    """Refuse a file of tuned kernels that would not be used, as it has none of the header's.
+
+    One that the header includes is no variant, whatever it is called.
+    """
+    header = ops[0].kernel
+    if f'"{variant.name}"' in _code(header):
+        return
+    portable = [header, *({*kernel_files(header)} - {*kernel_files(variant)})]
+    names = {op.name for op in ops}.union(*map(_kernels, portable))
+    if not any(_tunes(variant, name) for name in names):
+        text = f"{variant} has no tuned kernel of the ops of {header.name}."
+        hint = f"write `void {ops[0].name}(...)` in its namespace nativeops::tuned, or rename it."
+        raise BuildError(message(ops[0].name, text, hint=hint))
+
+
+def _kernels(path: Path) -> list[str]:
+    """The names of all functions of a file that take a device."""
+    return _KERNEL.findall(_code(path))
 
 
 def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> str:

@@ -3,6 +3,7 @@
 
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -43,13 +44,13 @@ def ship(
         _copy_sources(op, path, target, taken)
         for level in LEVELS if platform.machine() in ("x86_64", "AMD64") else LEVELS[:1]:
             built = build(op, level=level, ahead=True)
-            yield _place(built, target / library_name(op, level))
+            yield _place_library(op, path, built, target / library_name(op, level))
         if cuda and "cuda" not in op.devices:
             text = "is declared for the CPU only."
             raise BuildError(message(op.name, text, hint="leave `--cuda` away."))
         if "cuda" in op.devices and (_wants_cuda() if cuda is None else cuda):
             built = build(op, "cuda", ahead=True)
-            yield _place(built, target / library_name(op, "cuda"))
+            yield _place_library(op, path, built, target / library_name(op, "cuda"))
 
 
 def _wants_cuda() -> bool:
@@ -83,6 +84,35 @@ def _copy_sources(op: Op[Any], path: Path, target: Path, taken: dict[str, Path])
             raise BuildError(message(op.name, text, hint="rename one of them."))
         copy.parent.mkdir(parents=True, exist_ok=True)
         _place(source, copy)
+
+
+def _place_library(op: Op[Any], path: Path, built: Path, target: Path) -> Path:
+    """Put a library where it goes, unless it lacks an op of the file, or of the one there now."""
+    data, on_cuda = built.read_bytes(), target.name == library_name(op, "cuda")
+    for each in ops_of(path).values():
+        wanted = each.kernel == op.kernel and (not on_cuda or "cuda" in each.devices)
+        if wanted and each.built_for.encode() not in data:
+            text = f"{op.kernel} does not show its kernel: `void {each.name}(...)`."
+            hint = "write it so, or as the first argument of a macro with a name in capitals."
+            raise BuildError(message(each.name, text, hint=hint))
+    if target.exists() and (lost := _lost(target.read_bytes(), data, op.kernel_digest)):
+        words = " and ".join(f"`{name}`" for name in lost)
+        text = f"{target} also has the kernel of {words}, which would be lost."
+        hint = f"remove lib{op.kernel.stem}_*.so, and give all files that declare ops of "
+        hint += f"{op.kernel.name} to one `nativeops build`."
+        raise BuildError(message(op.name, text, hint=hint))
+    return _place(built, target)
+
+
+def _lost(old: bytes, new: bytes, digest: str) -> list[str]:
+    """The ops that one library has of the kernel as it is now, and another has not.
+
+    Neither is loaded: this machine need not have its instruction set. What an op was built for ends
+    with the kernel's hash; the linker may keep a text as the end of another one.
+    """
+    texts = [text for text in old.split(b"\0") if text.endswith(b" " + digest.encode())]
+    names = {found[1] for text in texts if (found := re.search(rb"(\w+)\(", text))}
+    return sorted(n.decode() for n in names if not re.search(rb"(?<!\w)" + n + rb"\(", new))
 
 
 def _place(source: Path, target: Path) -> Path:

@@ -252,7 +252,7 @@ void second_block(Device& dev, In<T, 1> x, Out<T, 1> out) {
 template <class T>
 void write_of_what_nobody_keeps(Device& dev, In<T, 2> x, Out<T, 2> twice, Out<T, 2> same) {
   for_each(dev, twice, [=] KERNEL(int64_t b, int64_t i) {
-    twice(b, i) = x(b, i) + x(b, i);
+    twice(b, i) = T(Accum<T>(x(b, i)) + Accum<T>(x(b, i)));
     same(b, i) = x(b, i);  // bug: without a gradient there is no `same`
   });
 }

@@ -33,6 +33,7 @@ OPTIONS = {
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1:log_path={log}",
     "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:report_thread_leaks=0:log_path={log}",
 }
+TOOL_DIED = re.compile(r"Sanitizer: (nested bug in the same thread|CHECK failed)")
 OLDEST_GPU = "75-real"  # of those that the package is built for: it allows least
 TIME_LIMIT = 300.0  # seconds without a word and a compiler, far beyond what any case takes
 
@@ -52,6 +53,7 @@ class Job:
     unchecked: list[str] = field(default_factory=list)
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
     _below: "Job | None" = field(default=None, repr=False)  # looks closer at what this one found
+    _again: set[str] = field(default_factory=set, repr=False)  # the ops that were begun twice
     _stopped: bool = False
     _if_dies: Finding | None = field(default=None, repr=False)
 
@@ -105,10 +107,19 @@ class Job:
                     progress(f"{self.name}: {case or current}")
             if ended or self._stopped:
                 return left
-            written = "".join(p.read_text() for p in Path(folder).iterdir() if p != errors)
-            said_last = written + errors.read_text()
+            written = "".join(
+                p.read_text(errors="replace") for p in Path(folder).iterdir() if p != errors
+            )
+            said_last = written + errors.read_text(errors="replace")
+        left = names[names.index(current) + 1 :] if current else []
+        if not current or not TOOL_DIED.search(said_last):
             self.findings.append(self._death(process.returncode, current, case, said_last))
-        return names[names.index(current) + 1 :] if current else []
+            return left
+        if current not in self._again:  # nothing is known of the op
+            self._again.add(current)
+            return [current, *left]
+        self.unchecked.append(f"{current}: the sanitizer itself failed twice ({case})")
+        return left
 
     def _start(self, names: list[str], log: Path, errors: Any) -> "subprocess.Popen[str]":
         job = {

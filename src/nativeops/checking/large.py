@@ -137,12 +137,15 @@ class Large:
         self.dtypes = {variable: wide[variable] for variable in dtype_choices(op)[0]}
         self.attributes = defaults(op)
         one = dict.fromkeys(free_names(op), 1)
-        given = arguments(op, np.random.default_rng(3), one, None, self.attributes)
+        drawn = fits(op, one, self.attributes)  # else there is no such array to take a value from
+        given = arguments(op, np.random.default_rng(3), one, None, self.attributes) if drawn else {}
         self.arrays = (*op.signature.inputs, *op.signature.outputs)
-        self.values = {s.name: self.value(s, given[s.name]) for s in op.signature.inputs}
+        self.values = {s.name: self.value(s, given.get(s.name)) for s in op.signature.inputs}
 
     def value(self, spec: ArraySpec, drawn: Any) -> Any:
         """The one value of an input; None if it has no element even where all axes have one."""
+        if drawn is None:
+            return None
         if spec.kind in FLOATS and self.op.make_example is None:
             return VALUE
         return next(iter(np.asarray(drawn).reshape(-1)), None)

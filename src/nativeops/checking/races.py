@@ -51,7 +51,7 @@ class Log:
 
     def new(self) -> str:
         """What was reported since the last call."""
-        text = self._path.read_text() if self._path.exists() else ""
+        text = self._path.read_text(errors="replace") if self._path.exists() else ""
         new, self._read = text[self._read :], len(text)
         return new
 
@@ -190,7 +190,7 @@ def long_cases(op: Op[Any]) -> Iterator[OpCase]:
 
     And only to a kernel with atomics: all else that two blocks share is a race.
     """
-    if not any("atomic" in path.read_text() for path in kernel_files(op.kernel)):
+    if not any(b"atomic" in path.read_bytes() for path in kernel_files(op.kernel)):
         return
     names = [name for name in free_names(op) if name != op.carries]
     sizes = ({**dict.fromkeys(free_names(op), FEW), name: LONG} for name in names)

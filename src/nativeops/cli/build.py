@@ -25,8 +25,9 @@ def build(
     """Compile ops for all instruction sets, so that they run where there is no compiler."""
     check_made("build", output)
     taken: dict[str, Path] = {}
-    for file in files:
+    for file in files:  # all of them first: some may share a header, and so a library
         check_usable("build", ops_in("build", file).values())
+    for file in files:
         try:
             for path in ship(file, output, cuda, taken):
                 typer.echo(path)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from nativeops import chunk, pairwise_l1
+from nativeops import chunk, pairwise_l1, rnn_layer
 from nativeops.errors import DeviceError, NativeOpsError
 from nativeops.testing.arrays_jax import composed_l1, random
 
@@ -156,8 +156,22 @@ def check_loops(kind):
             assert not collectives or jax.__version_info__[:2] == (0, 8), "which collects the items"
 
 
+def check_shared(kind):
+    """An op with an axis that items may share: whether they, or what is in each, is spread."""
+
+    def total(x):
+        return (jax.vmap(lambda x: rnn_layer(x, *weights).output)(x) ** 2).sum()
+
+    weights = [random(2, 3), random(2, 2)]
+    mesh, many = mesh_of(kind), random(8, 5, 4, 3)
+    for spec in (("a",), (None, None, "b"), ("a", None, "b")):
+        found, *_ = compiled(jax.grad(total), put(mesh, many, *spec))
+        assert_close(found, jax.grad(total)(many))
+
+
 def check(kind):
-    for one in (check_values, check_gradients, check_needs, check_shard_map, check_loops):
+    checks = (check_values, check_gradients, check_needs, check_shard_map, check_loops)
+    for one in (*checks, check_shared):
         one(kind)
     if kind == "Auto":
         check_uneven(kind)

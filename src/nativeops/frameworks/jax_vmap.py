@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`jax.vmap` over any op: a mapped axis becomes a leading axis where the op has them."""
+"""`jax.vmap` over any op: a mapped axis becomes a leading axis where the op has them.
+
+Where it has none, the mapped axis becomes a part of an independent one, or the op is called in a
+loop."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,15 +16,22 @@ from jax.sharding import NamedSharding, PartitionSpec
 from nativeops.frameworks.jax_call import Call
 from nativeops.frameworks.jax_primitive import bind, explained, primitive
 from nativeops.frameworks.jax_sharding import mesh_of, reshard
+from nativeops.frameworks.vmap import place_of, shared_axis
 
 
 def _rule(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[list[Any], list[int]]:
     # The mapped axis must not stand in for a named one that an item lacks.
-    call.solve([_item(a, d) for a, d in zip(arrays, dims, strict=True)])
+    items = [_item(a, d) for a, d in zip(arrays, dims, strict=True)]
+    sizes = call.solve(items).sizes
     moved = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(arrays, dims, strict=True)]
     mapped = [dim is not None for dim in dims]
     takes = [spec.batch for spec, is_mapped in zip(call.inputs, mapped, strict=True) if is_mapped]
     folds = all(takes) and all(spec.batch for spec in call.made)
+    if not folds and not _is_spread(arrays):
+        pairs = zip(call.inputs, items, mapped, strict=True)
+        shapes = [(spec, item.shape) for spec, item, is_mapped in pairs if is_mapped]
+        if name := shared_axis(call.op.independent, shapes, call.made):
+            return _merge(call, moved, mapped, name, sizes[name])
     results = (_fold if folds else _loop)(call, moved, mapped)
     return results, [0] * len(results)
 
@@ -33,6 +43,11 @@ def _item(array: Any, dim: int | None) -> Any:
     return jax.ShapeDtypeStruct(shape, aval.dtype)
 
 
+def _is_spread(arrays: Sequence[Any]) -> bool:
+    """Whether it is a part of types which axes are spread over devices: two do not become one."""
+    return any(name is not None for array in arrays for name in jax.typeof(array).sharding.spec)
+
+
 def _fold(call: Call, arrays: Sequence[Any], mapped: Sequence[bool]) -> list[Any]:
     """One call with the mapped axis in front of all leading axes."""
     ranks = [a.ndim - m - len(s.axes) for s, a, m in zip(call.inputs, arrays, mapped, strict=True)]
@@ -41,6 +56,32 @@ def _fold(call: Call, arrays: Sequence[Any], mapped: Sequence[bool]) -> list[Any
         for array, is_mapped, rank in zip(arrays, mapped, ranks, strict=True)
     ]
     return bind(call, placed)
+
+
+def _merge(
+    call: Call, arrays: Sequence[Any], mapped: Sequence[bool], name: str, size: int
+) -> tuple[list[Any], list[int]]:
+    """One call with the items one behind the other along an axis, which has a size in each."""
+    count = next(array.shape[0] for array, m in zip(arrays, mapped, strict=True) if m)
+    placed = []
+    for spec, array, is_mapped in zip(call.inputs, arrays, mapped, strict=True):
+        place = place_of(name, spec)
+        if not place or spec.is_absent(array.shape):
+            placed.append(array)
+            continue
+        each = array if is_mapped else jnp.broadcast_to(array, (count, *array.shape))
+        axis = each.ndim - 1 + place
+        each = jnp.moveaxis(each, 0, axis)
+        placed.append(_sized(each, axis, 2, (count * size,)))
+    results = bind(call, placed)
+    axes = [r.ndim + place_of(name, s) for s, r in zip(call.made, results, strict=True)]
+    pairs = zip(results, axes, strict=True)
+    return [_sized(result, axis, 1, (count, size)) for result, axis in pairs], axes
+
+
+def _sized(array: Any, axis: int, axes: int, sizes: Sequence[Any]) -> Any:
+    """The array with axes of these sizes in place of some that begin with `axis`."""
+    return array.reshape(*array.shape[:axis], *sizes, *array.shape[axis + axes :])
 
 
 def _loop(call: Call, arrays: Sequence[Any], mapped: Sequence[bool]) -> list[Any]:

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`torch.func.vmap` over any op: a mapped axis becomes a leading axis where the op has them."""
+"""`torch.func.vmap` over any op: a mapped axis becomes a leading axis where the op has them.
+
+Where it has none, the mapped axis becomes a part of an independent one, or the op is called in a
+loop."""
 
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nativeops.frameworks.vmap import place_of, shared_axis
+
 if TYPE_CHECKING:
+    from nativeops.call import Op
     from nativeops.frameworks.torch_handle import Handle
 
 
@@ -17,18 +23,26 @@ def vmap_rule(handle: "Handle") -> Any:
 
     def rule(info: Any, in_dims: Any, *values: Any) -> Any:
         # The mapped axis must not stand in for a named one that an item lacks.
-        made = handle.outputs(tuple(map(_item, values, in_dims)))
+        items = tuple(map(_item, values, in_dims))
+        made = handle.outputs(items)
+        # An output that was not made is the same empty tensor for all items.
+        mask = values[-1] if signature.selective else -1
+        dims = [0 if mask >> i & 1 else None for i in range(len(signature.outputs))]
         if folds:
             outputs = _fold(in_dims, values)
+        elif name := _shared(handle.op, items, in_dims, dims):
+            outputs = _tuple(handle.full(*_merge(specs, name, info.batch_size, in_dims, values)))
+            for place, dim in enumerate(dims):
+                if dim is not None:
+                    shape, _ = made[place]
+                    axis = dims[place] = len(shape) + place_of(name, signature.outputs[place])
+                    sizes = (info.batch_size, shape[axis])
+                    outputs[place] = outputs[place].unflatten(axis, sizes)
         elif info.batch_size > 0:
             outputs = _loop(info.batch_size, in_dims, values)
         else:
             outputs = [values[0].new_empty((0, *shape), dtype=dtype) for shape, dtype in made]
-        if len(signature.outputs) == 1:
-            return outputs[0], 0
-        # An output that was not made is the same empty tensor for all items.
-        mask = values[-1] if signature.selective else -1
-        return tuple(outputs), tuple(0 if mask >> i & 1 else None for i in range(len(outputs)))
+        return (tuple(outputs), tuple(dims)) if len(outputs) > 1 else (outputs[0], dims[0])
 
     def _fold(in_dims: Any, values: Any) -> list[Any]:
         """One call with the mapped axis in front of all leading axes."""
@@ -62,6 +76,27 @@ def vmap_rule(handle: "Handle") -> Any:
         return [torch.stack(parts) for parts in zip(*items, strict=True)]
 
     return rule
+
+
+def _shared(op: "Op[Any]", items: Any, in_dims: Any, dims: Any) -> str:
+    """The axis in which the items may lie one behind the other."""
+    takes = zip(op.signature.inputs, items, in_dims, strict=False)
+    gives = zip(op.signature.outputs, dims, strict=True)
+    mapped = [(spec, item.shape) for spec, item, dim in takes if dim is not None]
+    wanted = [spec for spec, dim in gives if dim is not None]
+    return shared_axis(op.independent, mapped, wanted)
+
+
+def _merge(specs: Any, name: str, count: int, in_dims: Any, values: Any) -> list[Any]:
+    """The arguments with the items one behind the other along an axis."""
+    arrays = [*values]
+    for i, (spec, value, dim) in enumerate(zip(specs, values, in_dims, strict=False)):
+        place = place_of(name, spec)
+        if place and not spec.is_absent(value.shape):
+            each = value.expand(count, *value.shape) if dim is None else value.movedim(dim, 0)
+            axis = each.dim() - 1 + place
+            arrays[i] = each.movedim(0, axis).flatten(axis, axis + 1)
+    return arrays
 
 
 def _item(value: Any, dim: int | None) -> Any:

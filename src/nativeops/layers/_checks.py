@@ -2,9 +2,11 @@
 """Whether the arguments of a recurrent network fit: what the ops of its single layers cannot say as
 clearly, which weight or state is wrong."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from nativeops.arrays import dtype_name
 from nativeops.errors import ArgumentError, DtypeError, RangeError, ShapeError, message
 from nativeops.frameworks import framework_of
 from nativeops.ops.gru import gru_layer
@@ -13,6 +15,9 @@ from nativeops.signature import AttributeSpec
 
 # Of one layer in one direction: w_ih, w_hh, perhaps b_ih, b_hh, and of an LSTM perhaps w_hr.
 _NAMES = ("w_ih", "w_hh", "b_ih", "b_hh", "w_hr")
+
+# What `x` may have.
+_FLOATS = rnn_layer.signature.inputs[0].dtypes
 
 # All that is told by a number, a flag or a word: of the ops, and of layers alone.
 _ATTRIBUTES = {
@@ -95,15 +100,16 @@ def check(
     sizes = _sizes(name, gates, weights)
     for place in range(len(weights)):
         inputs = shape[2] if place < directions else _times(directions, sizes.width)
-        _check_weights(name, weights, place, inputs, sizes)
+        _check_weights(name, x, weights, place, inputs, sizes)
     for word, state in states.items():
         if state is not None:
             narrow = sizes.projected and word == "h_0"
             last = sizes.width if narrow else sizes.units
             wanted = (len(weights), shape[0 if batch_first else 1], last)
-            _check_shape(name, word, state, f"layers*d b {'p' if narrow else 'h'}", wanted)
+            what = f"layers*d b {'p' if narrow else 'h'}"
+            _check_array(name, x, word, state, what, wanted)
     if peepholes is not None:
-        _check_peepholes(name, peepholes, len(weights), sizes)
+        _check_peepholes(name, x, peepholes, len(weights), sizes)
 
 
 def check_dropout(name: str, dropout: float, seed: Any, layers: int) -> None:
@@ -120,18 +126,30 @@ def check_dropout(name: str, dropout: float, seed: Any, layers: int) -> None:
     if framework_of(type(seed)) is None and not isinstance(seed, (list, tuple)):
         text = f"`seed` must be an array, but is {type(seed).__name__}."
         raise ArgumentError(message(name, text, hint=hint))
+    if _is_key(seed):
+        text = "`seed` must be an integer of shape [1], but is a key of JAX."
+        hint = "draw one with it: `jax.random.randint(key, (1,), 0, 2**31 - 1)`."
+        raise DtypeError(message(name, text, hint=hint))
+
+
+def _is_key(seed: Any) -> bool:
+    """Whether it is what `jax.random.key` or `jax.random.PRNGKey` returns."""
+    if framework_of(type(seed)) != "jax":
+        return False
+    dtype = dtype_name(seed)
+    return dtype.startswith("key<") or (dtype == "uint32" and tuple(seed.shape) in ((2,), (4,)))
 
 
 def _sizes(name: str, gates: int, weights: Sequence[Sequence[Any]]) -> Sizes:
     """The sizes that the first weights tell; all others must have the same."""
     most = 5 if gates == 4 else 4
+    hint = "give them in this order: w_ih, w_hh, or w_ih, w_hh, b_ih, b_hh"
+    hint += ", and w_hr behind them for a projection." if gates == 4 else "."
     for place, own in enumerate(weights):
-        _check_list(name, f"weights[{place}]", own)
+        _check_list(name, f"weights[{place}]", own, hint)
         if not 2 <= len(own) <= most or (most == 4 and len(own) == 3):
             words = "2 to 5" if gates == 4 else "2 or 4"
             text = f"`weights[{place}]` must have {words} arrays, but has {len(own)}."
-            hint = "give w_ih, w_hh, or both biases too"
-            hint += ", and w_hr behind them for a projection." if gates == 4 else "."
             raise ArgumentError(message(name, text, hint=hint))
         if len(own) % 2 != len(weights[0]) % 2:
             has, other = ("a", "none") if len(own) % 2 else ("no", "one")
@@ -147,7 +165,7 @@ def _sizes(name: str, gates: int, weights: Sequence[Sequence[Any]]) -> Sizes:
 
 
 def _check_weights(
-    name: str, weights: Sequence[Sequence[Any]], place: int, inputs: Any, sizes: Sizes
+    name: str, x: Any, weights: Sequence[Sequence[Any]], place: int, inputs: Any, sizes: Sizes
 ) -> None:
     rows, given = _times(sizes.gates, sizes.units), weights[place]
     wanted = ((rows, inputs), (rows, sizes.width), (rows,), (rows,), (sizes.width, sizes.units))
@@ -155,24 +173,28 @@ def _check_weights(
     for i, array in enumerate(given):
         which = 4 if i == last and last % 2 == 0 else i
         if array is not None or which not in (2, 3):
-            _check_shape(name, f"weights[{place}][{i}]", array, _NAMES[which], wanted[which])
+            _check_array(name, x, f"weights[{place}][{i}]", array, _NAMES[which], wanted[which])
 
 
-def _check_peepholes(name: str, peepholes: Sequence[Any], layers: int, sizes: Sizes) -> None:
+def _check_peepholes(
+    name: str, x: Any, peepholes: Sequence[Any], layers: int, sizes: Sizes
+) -> None:
     _check_list(name, "peepholes", peepholes)
     if len(peepholes) != layers:
         text = f"`peepholes` must have an entry for each of `weights`, {layers}, but has"
         raise ArgumentError(message(name, f"{text} {len(peepholes)}."))
     for place, array in enumerate(peepholes):
         if array is not None:
-            _check_shape(name, f"peepholes[{place}]", array, "3*h", (_times(3, sizes.units),))
+            wanted = (_times(3, sizes.units),)
+            _check_array(name, x, f"peepholes[{place}]", array, "3*h", wanted)
 
 
-def _check_list(name: str, word: str, given: Any) -> None:
-    """Any sequence will do, also those of frameworks."""
-    if isinstance(given, str) or not hasattr(given, "__len__"):
+def _check_list(name: str, word: str, given: Any, hint: str | None = None) -> None:
+    """Any sequence will do, also those of frameworks, but nothing that names its parts."""
+    has_order = hasattr(given, "__getitem__") and not hasattr(given, "keys")
+    if isinstance(given, str) or not hasattr(given, "__len__") or not has_order:
         text = f"`{word}` must be a list, but is {type(given).__name__}."
-        raise ArgumentError(message(name, text))
+        raise ArgumentError(message(name, text, hint=hint))
 
 
 def _times(count: int, size: Any) -> Any:
@@ -180,13 +202,37 @@ def _times(count: int, size: Any) -> Any:
     return None if size is None else count * size
 
 
-def _check_shape(name: str, word: str, array: Any, what: str, wanted: tuple[Any, ...]) -> None:
-    """Unknown sizes, which TensorFlow has, are left to the ops."""
+def _check_array(
+    name: str, x: Any, word: str, array: Any, what: str, wanted: tuple[Any, ...]
+) -> None:
+    """The shape, without unknown sizes, which TensorFlow has; and the dtype, which is that of `x`.
+
+    Whether `x` fits, and whether all are of one framework, is left to the ops.
+    """
     shape = _shape(name, word, array, len(wanted))
     pairs = zip(shape, wanted, strict=False)
     if len(shape) != len(wanted) or any(a != b for a, b in pairs if None not in (a, b)):
         text = f"`{word}` ({what}) must have the shape {list(wanted)}, but has {list(shape)}."
         raise ShapeError(message(name, text))
+    if array.dtype != x.dtype and not _may_differ(x, array):
+        has, other = dtype_name(array), dtype_name(x)
+        text = f"`{word}` ({what}) is {has} but `x` is {other}."
+        hint = f"convert one of them, for example `{word}` to {other}."
+        raise DtypeError(message(name, text, hint=hint))
+
+
+def _may_differ(x: Any, array: Any) -> bool:
+    """Whether an op takes such dtypes together, or has more to say of the two arrays."""
+    own, dtype = framework_of(type(x)), dtype_name(x)
+    if framework_of(type(array)) != own or dtype not in _FLOATS or dtype_name(array) == dtype:
+        return True
+    return own == "torch" and _is_autocast(x)
+
+
+def _is_autocast(tensor: Any) -> bool:
+    """Whether PyTorch makes the dtypes equal."""
+    kind = tensor.device.type
+    return kind in ("cpu", "cuda") and bool(sys.modules["torch"].is_autocast_enabled(kind))
 
 
 def _shape(name: str, word: str, array: Any, axes: int) -> tuple[Any, ...]:

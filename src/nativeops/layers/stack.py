@@ -102,16 +102,12 @@ def lstm(
     >>> output.shape, h_n.shape, c_n.shape
     ((3, 2, 4), (2, 2, 2), (2, 2, 2))
     """
-    states = {"h_0": h_0, "c_0": c_0}
-    checked("lstm", "precision", precision)
-    check("lstm", 4, x, weights, states, bidirectional, batch_first, peepholes)
-    check_dropout("lstm", dropout, seed, len(weights) // (1 + bidirectional))
-    output, (h_n, c_n) = run(
-        partial(any_lstm_layer, low_memory=low_memory, precision=precision),
-        swap_first(x) if batch_first else x, weights, (h_0, c_0), lengths, peepholes,
-        bidirectional=bidirectional, dropout=dropout, seed=seed,
+    made = _checked_run(
+        "lstm", 4, partial(any_lstm_layer, low_memory=low_memory), x, weights,
+        {"h_0": h_0, "c_0": c_0}, lengths, peepholes, bidirectional=bidirectional,
+        dropout=dropout, seed=seed, batch_first=batch_first, precision=precision,
     )  # fmt: skip
-    return Lstm(swap_first(output) if batch_first else output, h_n, c_n)
+    return Lstm(*made)
 
 
 def gru(
@@ -166,16 +162,12 @@ def gru(
             [0.3546, 0.3546],
             [0.3546, 0.3546]]])
     """
-    checked("gru", "precision", precision)
-    check("gru", 3, x, weights, {"h_0": h_0}, bidirectional, batch_first)
-    check_dropout("gru", dropout, seed, len(weights) // (1 + bidirectional))
-    options: dict[str, Any] = {"low_memory": low_memory, "precision": precision}
-    output, (h_n,) = run(
-        partial(gru_layer, linear_before_reset=linear_before_reset, **options),
-        swap_first(x) if batch_first else x, weights, (h_0,), lengths,
-        bidirectional=bidirectional, dropout=dropout, seed=seed,
+    layer = partial(gru_layer, linear_before_reset=linear_before_reset, low_memory=low_memory)
+    made = _checked_run(
+        "gru", 3, layer, x, weights, {"h_0": h_0}, lengths, bidirectional=bidirectional,
+        dropout=dropout, seed=seed, batch_first=batch_first, precision=precision,
     )  # fmt: skip
-    return Recurrent(swap_first(output) if batch_first else output, h_n)
+    return Recurrent(*made)
 
 
 def rnn(
@@ -222,20 +214,45 @@ def rnn(
     array([1., 2.])
     """
     checked("rnn", "activation", activation)
-    checked("rnn", "precision", precision)
-    check("rnn", 1, x, weights, {"h_0": h_0}, bidirectional, batch_first)
-    check_dropout("rnn", dropout, seed, len(weights) // (1 + bidirectional))
-    output, (h_n,) = run(
-        partial(rnn_layer, activation=activation, precision=precision),
-        swap_first(x) if batch_first else x, weights, (h_0,), lengths,
-        bidirectional=bidirectional, dropout=dropout, seed=seed,
+    made = _checked_run(
+        "rnn", 1, partial(rnn_layer, activation=activation), x, weights, {"h_0": h_0}, lengths,
+        bidirectional=bidirectional, dropout=dropout, seed=seed, batch_first=batch_first,
+        precision=precision,
     )  # fmt: skip
-    return Recurrent(swap_first(output) if batch_first else output, h_n)
+    return Recurrent(*made)
 
 
 # TensorFlow's AutoGraph calls what has this attribute as it is, instead of rewriting its code.
 for _function in (lstm, gru, rnn):
     vars(_function)["autograph_info__"] = True
+
+
+def _checked_run(
+    name: str,
+    gates: int,
+    layer: Callable[..., Any],
+    x: Any,
+    weights: Sequence[Sequence[Any]],
+    states: dict[str, Any],
+    lengths: Any,
+    peepholes: Sequence[Any] | None = None,
+    *,
+    bidirectional: bool,
+    dropout: float,
+    seed: Any,
+    batch_first: bool,
+    precision: Precision,
+) -> tuple[Any, ...]:
+    """All layers of a user's arguments: the outputs, and the final states of each kind."""
+    checked(name, "precision", precision)
+    check(name, gates, x, weights, states, bidirectional, batch_first, peepholes)
+    check_dropout(name, dropout, seed, len(weights) // (1 + bidirectional))
+    output, finals = run(
+        partial(layer, precision=precision), swap_first(x) if batch_first else x, weights,
+        tuple(states.values()), lengths, peepholes,
+        bidirectional=bidirectional, dropout=dropout, seed=seed,
+    )  # fmt: skip
+    return swap_first(output) if batch_first else output, *finals
 
 
 def any_lstm_layer(

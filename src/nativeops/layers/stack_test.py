@@ -265,8 +265,12 @@ def mistakes(op: Any, gates: int, array: Callable[..., Any]) -> dict[str, Callab
             lambda: op(x, [good], lengths=array(B, dtype="float32")),
         f"axis `b` is {B} in `x` but {B + 1} in `lengths`.":
             lambda: op(x, [good], lengths=array(B + 1, dtype="int32")),
-        "`x` is float64 but `w_ih` is float32.":
-            lambda: op(x, [(array(rows, D, dtype="float32"), good[1])]),
+        "`weights[1][0]` (w_ih) is float32 but `x` is float64.":
+            lambda: op(x, [good, (array(rows, H, dtype="float32"), later[1])]),
+        "`h_0` (layers*d b h) is float32 but `x` is float64.":
+            lambda: op(x, [good], array(1, B, H, dtype="float32")),
+        "`x` must be float32, float64, bfloat16 or float16, but is int32.":
+            lambda: op(array(T, B, D, dtype="int32"), [good]),
         "`dropout` must be at least 0 and below 1, but is 1.0.":
             lambda: op(x, [good], dropout=1.0),
         "`dropout` must be at least 0 and below 1, but is -0.5.":
@@ -280,6 +284,10 @@ def mistakes(op: Any, gates: int, array: Callable[..., Any]) -> dict[str, Callab
         "`batch_first` must be bool, but is 'no'.": lambda: op(x, [good], batch_first="no"),
         "`weights` must be a list, but is NoneType.": lambda: op(x, None),
         "`weights[0]` must be a list, but is NoneType.": lambda: op(x, [None]),
+        "`weights` must be a list, but is dict.": lambda: op(x, {0: good}),
+        "`weights[1]` must be a list, but is dict.":
+            lambda: op(x, [good, {"w_ih": later[0], "w_hh": later[1]}]),
+        "`weights` must be a list, but is set.": lambda: op(x, {1, 2}),
         "`lengths` must be an array, but is int.": lambda: op(x, [good], lengths=3),
     }  # fmt: skip
 
@@ -325,6 +333,10 @@ def lstm_mistakes(array: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
             lambda: op(x, [plain], peepholes=[None, None]),
         f"`peepholes[0]` (3*h) must have the shape [{3 * H}], but has [{H}].":
             lambda: op(x, [plain], peepholes=[array(H)]),
+        "`peepholes[0]` (3*h) is float32 but `x` is float64.":
+            lambda: op(x, [plain], peepholes=[array(3 * H, dtype="float32")]),
+        "`peepholes` must be a list, but is dict.":
+            lambda: op(x, [plain], peepholes={0: array(3 * H)}),
         "`peepholes[0]` must be an array, but is list.":
             lambda: op(x, [plain], peepholes=[[1.0]]),
         f"`lengths[0]` is {T + 1}, but must be from 0 to {T}, the steps of `x`.":
@@ -346,3 +358,32 @@ def test_mistakes_of_projections_are_explained_alike_in_all_frameworks(arrays: A
 def test_unknown_activation_is_explained() -> None:
     with pytest.raises(ValueError, match=r"rnn: `activation` must be one of \['tanh', 'relu'\]"):
         nativeops.rnn(numbers(T, B, D), [], activation="selu")  # type: ignore[arg-type]
+
+
+def test_weights_without_an_order_are_refused_with_the_order() -> None:
+    x, w_ih, w_hh = np.ones((T, B, D)), np.ones((4 * H, D)), np.ones((4 * H, H))
+    hint = "give them in this order: w_ih, w_hh, or w_ih, w_hh, b_ih, b_hh, and w_hr behind them"
+    with pytest.raises(NativeOpsError, match=hint):
+        nativeops.lstm(x, [{"w_ih": w_ih, "w_hh": w_hh}])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("make", ["key", "PRNGKey"])
+def test_keys_of_jax_are_refused_with_the_way_from_them_to_a_seed(make: str) -> None:
+    jax = pytest.importorskip("jax")
+    key, x = getattr(jax.random, make)(0), jax.numpy.ones((T, B, H))
+    weights = [(jax.numpy.ones((H, H)), jax.numpy.ones((H, H)))] * 2
+    with pytest.raises(NativeOpsError, match=r"rnn: `seed` .* is a key of JAX") as raised:
+        nativeops.rnn(x, weights, dropout=0.5, seed=key)
+    _, _, draw = str(raised.value).partition("`jax.random.")
+    assert draw == "randint(key, (1,), 0, 2**31 - 1)`."
+    seed = jax.random.randint(key, (1,), 0, 2**31 - 1)
+    assert nativeops.rnn(x, weights, dropout=0.5, seed=seed).output.shape == x.shape
+
+
+def test_autocast_takes_weights_of_another_dtype_than_the_inputs() -> None:
+    x = torch.ones(T, B, D)
+    weights = [(torch.ones(H, D).bfloat16(), torch.ones(H, H).bfloat16())]
+    with torch.autocast("cpu"):
+        assert nativeops.rnn(x, weights).output.dtype == torch.float32
+    with pytest.raises(NativeOpsError, match=r"`weights\[0\]\[0\]` \(w_ih\) is bfloat16 but"):
+        nativeops.rnn(x, weights)

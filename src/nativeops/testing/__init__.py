@@ -3,10 +3,10 @@
 
 from nativeops.testing.case import Case
 from nativeops.testing.draw import arguments, check_sizes
-from nativeops.testing.matrix import cases, check, installed, modes
+from nativeops.testing.matrix import cases, check, installed, modes, plain_case
 from nativeops.testing.wrong import Mistake, mistakes
 
 __all__ = [
     "Case", "Mistake", "arguments", "cases", "check", "check_sizes", "installed", "mistakes",
-    "modes",
+    "modes", "plain_case",
 ]  # fmt: skip

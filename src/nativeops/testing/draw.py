@@ -20,6 +20,7 @@ PALETTE = (0, 1, 2, 17, 33)  # nothing, one, and around the widths of vectors
 MANY = (67, 130, 65, 35)  # enough work for several threads, no multiple of a block
 LARGEST_INT32 = 2**31 - 1
 MOST = 1 << 21  # numbers of an array
+GROWN = tuple(1 << k for k in range(1, 13))  # times the first sizes, where those do not fit
 
 
 def check_sizes(op: Op[Any]) -> None:
@@ -45,12 +46,14 @@ def lead_name(op: Op[Any]) -> str:
     return next((spec.batch for spec in op.signature.inputs if spec.batch), "")
 
 
-def fits(op: Op[Any], sizes: Mapping[str, int], attributes: Mapping[str, Any]) -> bool:
-    """Whether every axis would have a size."""
+def fits(
+    op: Op[Any], sizes: Mapping[str, int], attributes: Mapping[str, Any], least: int = 0
+) -> bool:
+    """Whether every axis would have a size, of `least` or more."""
     known = {**sizes, **numbers(attributes)}
     arrays = (*op.signature.inputs, *op.signature.outputs)
     try:
-        return all(axis.evaluate(known) >= 0 for spec in arrays for axis in spec.axes)
+        return all(axis.evaluate(known) >= least for spec in arrays for axis in spec.axes)
     except ZeroDivisionError:
         return False
 
@@ -61,23 +64,42 @@ def numbers(attributes: Mapping[str, Any]) -> dict[str, int]:
 
 
 def base_sizes(op: Op[Any]) -> dict[str, int]:
-    """A different small size for each axis."""
-    return dict(zip(free_names(op), itertools.cycle(BASE), strict=False))
+    """A different small size for each axis; larger ones where a declaration asks for them."""
+    return _grown(op, dict(zip(free_names(op), itertools.cycle(BASE), strict=False)))
+
+
+def _grown(op: Op[Any], sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes if they fit, or else grown until they do: each axis alone, or all together.
+
+    Preferred are those that leave no array empty. Sizes that nothing makes fit stay as they are.
+    """
+    attributes = defaults(op)
+    if fits(op, sizes, attributes):
+        return sizes
+    chosen = [*([name] for name in sizes), list(sizes)]
+    grown = [
+        {**sizes, **{name: sizes[name] * times for name in names}}
+        for times in GROWN
+        for names in chosen
+    ]
+    small = [each for each in grown if _largest(op, each, attributes) <= MOST]
+    fitting = (each for least in (1, 0) for each in small if fits(op, each, attributes, least))
+    return next(fitting, sizes)
 
 
 def large_sizes(op: Op[Any]) -> dict[str, int]:
     """Sizes whose work is spread over threads, and for which a reference still has the time."""
     sizes = dict(zip(free_names(op), itertools.cycle(MANY), strict=False))
-    while _largest(op, sizes) > MOST:
+    while _largest(op, sizes, defaults(op)) > MOST:
         sizes = {name: size * 3 // 4 for name, size in sizes.items()}
-    return sizes
+    return _grown(op, sizes)
 
 
-def _largest(op: Op[Any], sizes: Mapping[str, int]) -> int:
+def _largest(op: Op[Any], sizes: Mapping[str, int], attributes: Mapping[str, Any]) -> int:
     """How many numbers the largest array has, leading axes apart."""
-    if not fits(op, sizes, defaults(op)):
+    if not fits(op, sizes, attributes):
         return 0
-    known = {**sizes, **numbers(defaults(op))}
+    known = {**sizes, **numbers(attributes)}
     arrays = (*op.signature.inputs, *op.signature.outputs)
     return max(math.prod([int(axis.evaluate(known)) for axis in s.axes]) for s in arrays)
 
@@ -85,10 +107,25 @@ def _largest(op: Op[Any], sizes: Mapping[str, int]) -> int:
 def all_sizes(op: Op[Any], attributes: Mapping[str, Any]) -> Iterator[dict[str, int]]:
     """Each axis with each size of the palette, alone and, for arrays not too large, with all."""
     base = base_sizes(op)
-    drawn = [{**base, name: size} for name in base for size in PALETTE]
+    drawn = [{**base, name: size} for name in base for size in _palette(op, base, name)]
     drawn += [dict.fromkeys(base, size) for size in PALETTE] if len(base) > 1 else []
     fitting = (sizes for sizes in drawn if fits(op, sizes, attributes))
-    return (sizes for sizes in fitting if _largest(op, sizes) <= MOST)
+    return (sizes for sizes in fitting if _largest(op, sizes, attributes) <= MOST)
+
+
+def _palette(op: Op[Any], base: Mapping[str, int], name: str) -> list[int]:
+    """The sizes to try of an axis: for one that had to grow also those from the first that fit."""
+    if base[name] <= max(BASE):
+        return list(PALETTE)
+    full = _first(op, base, name, 1)
+    return [*PALETTE, *dict.fromkeys([_first(op, base, name, 0), *(full + n for n in PALETTE)])]
+
+
+def _first(op: Op[Any], base: Mapping[str, int], name: str, least: int) -> int:
+    """The smallest size of an axis with which all axes have `least` or more."""
+    sizes = ({**base, name: size} for size in range(base[name]))
+    fitting = (each[name] for each in sizes if fits(op, each, defaults(op), least))
+    return next(fitting, base[name])
 
 
 def defaults(op: Op[Any]) -> Values:
@@ -101,17 +138,25 @@ def all_attributes(op: Op[Any]) -> Iterator[Values]:
     base = defaults(op)
     yield base
     for spec in op.signature.attributes:
-        for value in attribute_values(spec)[1:]:
+        for value in _others(op, spec):
             yield {**base, spec.name: value}
+
+
+def _others(op: Op[Any], spec: AttributeSpec) -> list[Any]:
+    """The values of an attribute beside its default, without those that make arrays too large."""
+    base, sizes = defaults(op), base_sizes(op)
+    values = attribute_values(spec)[1:]
+    return [v for v in values if _largest(op, sizes, {**base, spec.name: v}) <= MOST]
 
 
 def mixed_attributes(op: Op[Any]) -> list[Values]:
     """Several attributes at once: each with the first of its other values, and with the last."""
-    others = {spec.name: attribute_values(spec)[1:] for spec in op.signature.attributes}
+    others = {spec.name: _others(op, spec) for spec in op.signature.attributes}
     others = {name: values for name, values in others.items() if values}
     if len(others) < 2:
         return []
-    return [{**defaults(op), **{n: v[turn] for n, v in others.items()}} for turn in (0, -1)]
+    mixed = [{**defaults(op), **{n: v[turn] for n, v in others.items()}} for turn in (0, -1)]
+    return [each for each in mixed if _largest(op, base_sizes(op), each) <= MOST]
 
 
 def all_absent(op: Op[Any]) -> list[tuple[str, ...]]:

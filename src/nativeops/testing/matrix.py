@@ -99,6 +99,12 @@ def cases(
                 yield Case(op, framework, device, dtypes, group=group, mode=mode, **given)
 
 
+def plain_case(op: Op[Any], sizes: Mapping[str, int], group: str = "") -> Case:
+    """The plainest case with these sizes: in NumPy, without leading axes, attributes by default."""
+    leads = tuple(() for _ in op.signature.inputs)
+    return Case(op, "numpy", "cpu", dtype_choices(op)[0], sizes, leads, defaults(op), group=group)
+
+
 def _chosen(
     choices: Sequence[dict[str, str]], number: int, group: str, brief: bool
 ) -> Sequence[dict[str, str]]:

@@ -15,12 +15,17 @@ added up along an axis, its size is the order of the sums.
 An op may say that products of float32 round more where an attribute has a certain value: that is
 then u_sum.
 
+A definition may make much of little: exp(10 x) is off by 10 x u of itself where x is off by u.
+Where a result is further from its reference than the bound, it may also be off by 4 times what one
+rounding of the floating point arguments in u_sum changes in the reference. A jump is no such
+change: that a kernel compares with `<` instead of `<=` is told.
+
 Where results are carried from step to step in their own dtype, what was rounded spreads: u_result
 then counts four times the largest reference instead of each. Such an op's examples keep errors from
 growing from step to step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +37,8 @@ UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16
 LARGEST = {"float32": 2.0**128 - 2.0**104, "float16": 65504.0, "bfloat16": 2.0**128 - 2.0**120}
 # The numbers next to 0 are this far apart, halved.
 SMALLEST = {"float64": 0.0, "float32": 2.0**-150, "float16": 2.0**-25, "bfloat16": 2.0**-134}
+MOVES = 4  # arguments that are rounded otherwise
+JUMP = 2.0**-10  # of a number or of 1: no rounding changes as much
 
 
 def terms(op: Op[Any], kept: ArraySpec, known: Mapping[str, int], lead: int) -> int:
@@ -70,6 +77,22 @@ def tolerance(
         u_sum = max(u_sum, coarse)
     rounded = np.full_like(size, 4 * scale) if carried else size
     return UNIT[dtype] * rounded + (n_terms + 4) * u_sum * scale + SMALLEST[dtype]
+
+
+def moved(values: Any, dtype: str, turn: int) -> Any:
+    """Floats off by one rounding of what they are computed in: all up, or each up or down."""
+    # In float64 half of this would be rounded away.
+    unit = 2 * UNIT["float64"] if dtype == "float64" else UNIT["float32"]
+    signs = np.random.default_rng(turn).integers(0, 2, np.shape(values)) * 2 - 1 if turn else 1
+    return np.asarray(values) * (1 + unit * signs)
+
+
+def carried_over(reference: Any, others: Sequence[Any]) -> Any:
+    """What roundings of arguments may add to the bound, from the references of moved ones."""
+    with np.errstate(invalid="ignore"):
+        change = np.max([np.abs(np.subtract(other, reference)) for other in others], axis=0)
+        smooth = change <= JUMP * np.maximum(1.0, np.abs(reference))
+    return np.where(smooth, 4 * change, 0.0)
 
 
 def assert_close(found: Any, reference: Any, allowed: Any, what: str) -> None:

@@ -81,21 +81,22 @@ def run(
     states = _states(carry, lstm, (*batch, weights.w_hh.shape[1]))
     made = jnp.result_type(dtype, *states)
     x = inputs if wanted.time_major else jnp.moveaxis(inputs, -2, 0)
-    x = _flat(x, 1, dtype)
-    states = [_flat(jnp.broadcast_to(s, (*batch, s.shape[-1])), 0, dtype) for s in states]
+    # Flax rounds what is multiplied by a matrix to `dtype`, but never the carry.
+    x, *rounded = (jnp.asarray(array, dtype).astype(made) for array in (x, *weights))
+    states = [jnp.broadcast_to(jnp.asarray(s, made), (*batch, s.shape[-1])) for s in states]
+    x, states = _flat(x, 1), [_flat(state, 0) for state in states]
     lengths = None if seq_lengths is None else _lengths(seq_lengths, batch, x)
-    weights = Weights(*(jnp.asarray(w, dtype) for w in weights))
     options: dict[str, Any] = {"reverse": bool(wanted.reverse), "precision": layer.precision}
     if cell.activation_fn is jax.nn.relu:
         options["activation"] = "relu"
     if kind_of(cell) != "rnn":  # of which nothing is kept but the outputs
         options["low_memory"] = layer.low_memory
-    outputs, *final = _LAYERS[kind_of(cell)](x, *weights, *states, lengths, **options)
+    outputs, *final = _LAYERS[kind_of(cell)](x, *rounded, *states, lengths, **options)
     if wanted.reverse and not wanted.keep_order:
         outputs = _reversed(outputs, lengths)
-    outputs = outputs.reshape(len(outputs), *batch, outputs.shape[-1]).astype(made)
+    outputs = _unflat(outputs, 1, batch)
     outputs = outputs if wanted.time_major else jnp.moveaxis(outputs, 0, -2)
-    states = [state.reshape(*batch, state.shape[-1]).astype(made) for state in final[: len(states)]]
+    states = [_unflat(state, 0, batch) for state in final[: len(states)]]
     if not wanted.return_carry:
         return outputs
     return (tuple(states[::-1]) if lstm else states[0]), outputs
@@ -115,11 +116,15 @@ def _states(carry: Any, lstm: bool, wanted: tuple[int, ...]) -> list[Any]:
     return states
 
 
-def _flat(array: Any, first: int, dtype: Any) -> Any:
+def _flat(array: Any, first: int) -> Any:
     """The array with one axis for all of the batch, which begins at axis `first`."""
     sizes = array.shape
-    flat = (*sizes[:first], prod(sizes[first:-1]), sizes[-1])
-    return jnp.asarray(array, dtype).reshape(flat)
+    return array.reshape(*sizes[:first], prod(sizes[first:-1]), sizes[-1])
+
+
+def _unflat(array: Any, first: int, batch: tuple[int, ...]) -> Any:
+    """The array with the axes of the batch in place of axis `first`."""
+    return array.reshape(*array.shape[:first], *batch, array.shape[-1])
 
 
 def _lengths(seq_lengths: Any, batch: tuple[int, ...], like: Any) -> Any:
@@ -140,6 +145,6 @@ def _reversed(outputs: Any, lengths: Any) -> Any:
     """Each sequence from its own end to its beginning; what lies beyond the end stays there."""
     if lengths is None:
         return jnp.flip(outputs, 0)
-    time = jnp.arange(len(outputs))[:, None]
+    time = jnp.arange(outputs.shape[0])[:, None]
     index = jnp.where(time < lengths, lengths - 1 - time, time)
     return jnp.take_along_axis(outputs, index[:, :, None], axis=0)

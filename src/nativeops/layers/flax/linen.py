@@ -25,6 +25,9 @@ class RNN(nn.RNN):  # type: ignore[misc]
     activations (`SimpleCell` also with relu). With any other, or with ``variable_axes``, Flax's own
     scan computes the layer, and a warning says so.
 
+    A carry that is wider than the cell's ``dtype``, as with ``dtype=bfloat16`` alone, is kept: all
+    steps are computed in its dtype, of inputs and weights that are rounded to ``dtype``.
+
     With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
     ``precision`` is that of `nativeops.lstm_layer`.
     """

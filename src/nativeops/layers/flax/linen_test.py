@@ -192,6 +192,52 @@ def test_bfloat16():
     assert_close(ours.apply(params, x), own.apply(params, x), 0.03)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("cell", ["LSTMCell", "OptimizedLSTMCell", "GRUCell"])
+def test_carry_that_is_wider_than_the_cell_keeps_its_digits(cell, dtype):
+    _, _, params = pair(cell)
+    gates = params["params"]["cell"]
+    for gate, bias in {"hf": 40.0, "hi": -4.0, "hg": 5.0, "iz": 5.0}.items():  # a carry that lasts
+        if gate in gates:
+            gates[gate]["bias"] = gates[gate]["bias"] + bias
+    h, c = normal(BATCH, UNITS, seed=5), jnp.full((BATCH, UNITS), 1e5, jnp.float32)
+    x = normal(BATCH, 20, INPUTS)
+    found, expected = (
+        stream(kind(getattr(nn, cell)(UNITS, dtype=dtype), return_carry=True), params, x, start)
+        for kind in (nn.RNN, RNN)
+        for start in [(c, h) if "LSTM" in cell else h]
+    )
+    if "LSTM" in cell:
+        found, expected = ((last[0] - c, last[1]) for last in (found, expected))
+    assert_close(found, expected, 0.05)
+
+
+def stream(layer, params, x, carry):
+    """The last carry of a layer that gets one step at a time."""
+    step = jax.jit(lambda carry, x: layer.apply(params, x, initial_carry=carry)[0])
+    for time in range(x.shape[1]):
+        carry = step(carry, x[:, time : time + 1])
+    return carry
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cell", ["LSTMCell", "GRUCell"])
+def test_program_for_any_number_of_steps_and_sequences(cell, reverse):
+    own, ours, params = pair(cell, reverse=reverse)
+    x, lengths = normal(BATCH, STEPS, INPUTS), LENGTHS
+
+    def run(x, lengths):
+        return ours.apply(params, x, seq_lengths=lengths)
+
+    b, t = jax.export.symbolic_shape("b, t")
+    check = jax.export.DisabledSafetyCheck.custom_call("nativeops")
+    program = jax.export.export(jax.jit(run), disabled_checks=[check])(
+        jax.ShapeDtypeStruct((b, t, INPUTS), x.dtype), jax.ShapeDtypeStruct((b,), lengths.dtype)
+    )
+    expected = without_padding(own.apply(params, x, seq_lengths=lengths))
+    assert_close(program.call(x, lengths), expected)
+
+
 def test_missing_parameters_and_wrong_lengths_are_named():
     _, layer, params = pair("LSTMCell")
     x = normal(BATCH, STEPS, INPUTS)

@@ -24,6 +24,9 @@ class RNN(nnx.RNN):  # type: ignore[misc]
     activations (`SimpleCell` also with relu). With any other, or with ``state_axes``, Flax's own
     scan computes the layer, and a warning says so.
 
+    A carry that is wider than the cell's ``dtype``, as with ``dtype=bfloat16`` alone, is kept: all
+    steps are computed in its dtype, of inputs and weights that are rounded to ``dtype``.
+
     With ``low_memory=True`` no gates are kept for the gradient, which computes them again.
     ``precision`` is that of `nativeops.lstm_layer`.
     """

@@ -179,6 +179,15 @@ def test_matrices_that_are_not_flax_s_own_are_flax_s_to_compute(options, why):
         assert_close(RNN(cell)(x), nnx.RNN(cell)(x), 0)
 
 
+@pytest.mark.parametrize("cell", ["LSTMCell", "OptimizedLSTMCell", "GRUCell"])
+def test_carry_that_is_wider_than_the_cell_keeps_its_digits(cell):
+    made = getattr(nnx, cell)(INPUTS, UNITS, dtype=jnp.float16, rngs=nnx.Rngs(0))
+    h, c = normal(BATCH, UNITS), normal(BATCH, UNITS, seed=1) + 1e5
+    given = {"initial_carry": (c, h) if "LSTM" in cell else h, "return_carry": True}
+    x = normal(BATCH, STEPS, INPUTS)
+    assert_close(RNN(made)(x, **given), nnx.RNN(made)(x, **given), 0.01)
+
+
 def test_parameters_may_be_numpy_arrays():
     cell = nnx.LSTMCell(INPUTS, UNITS, rngs=nnx.Rngs(0))
     x = normal(BATCH, STEPS, INPUTS)
