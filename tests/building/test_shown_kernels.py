@@ -56,7 +56,7 @@ def test_kernel_of_a_file_that_a_variant_includes_is_used(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kernel", ["", "// void scaled(Device& dev) {}\n", '#include "fast.h"\n'])
 def test_variant_without_a_kernel_is_refused(tmp_path: Path, kernel: str) -> None:
     made = declare(write(tmp_path))
-    (tmp_path / "fast.h").write_text(TUNED.replace("scaled", "scalled"))
+    (tmp_path / "fast.h").write_text(TUNED.replace("scaled", "other"))
     (tmp_path / "scaled_cpu.h").write_text(f'#pragma once\n{kernel}#include "scaled.h"\n')
     with pytest.raises(BuildError, match=r"scaled_cpu\.h has no tuned kernel of the ops of scaled"):
         made(np.ones(2))

@@ -135,10 +135,8 @@ class Banded {
     find(row, rows, words);
     alignas(64) uint64_t plus[kVectors * kWords], minus[kVectors * kWords] = {};
     std::fill_n(plus, words, ~uint64_t{0});
-    run_chain(vectors,
-              {&text_[from], &matches_, &stays_[from], &minus_[from],
-               end - from},
-              plus, minus);
+    run_chain(vectors, {&text_[from], &matches_, &stays_[from], &minus_[from], end - from}, plus,
+              minus);
     return row + rows == cells_.n ? sum_down(plus, minus, 1, rows) : rows;
   }
 

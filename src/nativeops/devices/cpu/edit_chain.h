@@ -88,7 +88,7 @@ class Matches {
 // The columns of a band of the table, and whether the row above it stays, that is, does not grow by
 // one, or shrinks at each: in the highest bit, where the band leaves the same of its own last row.
 struct Columns {
-  const int32_t* number;  // of each column's label
+  const int32_t* number;   // of each column's label
   const Matches* matches;  // of the band's rows
   uint64_t *stays, *minus;
   int64_t count;
@@ -259,11 +259,8 @@ class LongPair {
       const int64_t row = b * kBandRows, rows = std::min(kBandRows, rows_ - row);
       matches.find(&pattern_[row], rows, vectors(b) * kWords, numbers_);
     }
-    const Columns columns{text_.data() + first,
-                          &matches,
-                          above_stays_.data() + first,
-                          above_minus_.data() + first,
-                          count};
+    const Columns columns{text_.data() + first, &matches, above_stays_.data() + first,
+                          above_minus_.data() + first, count};
     const int64_t word = b * kVectors * kWords;
     run_chain(vectors(b), columns, &plus_[word], &minus_[word]);
   }
