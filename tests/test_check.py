@@ -235,6 +235,8 @@ def test_right_kernels_have_no_bug(cache: Path, tmp_path: Path) -> None:
 def test_right_kernels_have_no_bug_at_large_sizes(cache: Path, tmp_path: Path) -> None:
     said = verdict(cache, tmp_path, FOLDER / "right.py", "--only", "large")
     assert (said["code"], findings(said)) == (0, []), said["text"]
+    words = " ".join(said["text"].split())
+    assert "twice_by_reading_it along `n` (it reads results, which share memory here)" in words
 
 
 @pytest.mark.slow
