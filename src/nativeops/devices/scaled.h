@@ -2,6 +2,7 @@
 // Non-negative numbers m · 2^k with an exponent of their own: products of any number of
 // probabilities neither underflow nor overflow, and sums need no logarithm.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -69,11 +70,11 @@ NATIVEOPS_INLINE bool is_cost(A cost) {
 // once needs all of that product: both numbers in halves, whose products are exact (Dekker 1971).
 template <class A>
 NATIVEOPS_INLINE elementary::Reduced<A> reduce_far(A x) {
-#if defined(__CUDACC__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-  return elementary::reduce(x);
-#else
   using F = elementary::Format<A>;
   const A n = (x * A(0x1.71547652b82fep+0) + F::round) - F::round;
+#if defined(__CUDACC__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  const A r = std::fma(-n, F::ln2_lo, std::fma(-n, F::ln2_hi, x));
+#else
   const A split = A((int64_t(1) << ((F::mantissa + 2) / 2)) + 1);
   const A n_high = split * n - (split * n - n), n_low = n - n_high;
   const A ln2_high = split * F::ln2_hi - (split * F::ln2_hi - F::ln2_hi);
@@ -81,8 +82,8 @@ NATIVEOPS_INLINE elementary::Reduced<A> reduce_far(A x) {
   const A product = n * F::ln2_hi;
   const A left = ((n_high * ln2_high - product) + n_low * ln2_high) + n_high * ln2_low;
   const A r = ((x - product) - (left + n_low * ln2_low)) - n * F::ln2_lo;
-  return {n, r, r * r * F::exp_tail(r)};
 #endif
+  return {n, r, r * r * F::exp_tail(r)};
 }
 
 // e^-cost; 0 where the cost is larger than the largest, or NaN. In two steps, since compilers make
