@@ -130,26 +130,30 @@ class _Recipe:
     op: Op[Any]
     name: str
     source: str
-    command: list[str]
+    compiler: list[str]
+    flags: list[str]
     device: str
 
 
 def _recipe(
     op: Op[Any], group: list[Op[Any]], digest: str, command: list[str], device: str
 ) -> _Recipe:
-    """The library's source, and its name: a hash of all that it depends on, no places."""
+    """The library's source, and its name: a hash of all that it depends on, never of places.
+
+    But what a sanitizer reports names the files, and so would those of a copy.
+    """
     source = kernel_source(group, op.kernel.name, digest)
     source += '#include "nativeops/devices/library.cpp"\n'
     first = next(i for i, word in enumerate(command) if word.startswith(("-std=", "-fPIC")))
     compiler, flags = command[:first], command[first:]
     made_for = [platform.machine(), version(compiler), *compiler[1:], *flags]
-    if "-g1" in flags:  # what a sanitizer reports names the files, and so would those of a copy
+    if "-g1" in flags:
         made_for.append(str(op.kernel.parent))
     parts = [source, digest, _own_headers(), *made_for]
     if op.built_in:
         parts += [path.read_text("utf-8") for path in identity.kernel_files(op.kernel)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    return _Recipe(op, f"{op.kernel.stem}-{key}.so", source, command, device)
+    return _Recipe(op, f"{op.kernel.stem}-{key}.so", source, compiler, flags, device)
 
 
 @cache
@@ -188,7 +192,7 @@ def _check_read(recipe: "_Recipe", source: Path, rule: str) -> None:
     """
     known = {path.resolve() for path in identity.kernel_files(recipe.op.kernel)} | {source}
     folder = recipe.op.kernel.parent.resolve()
-    installed = _installed(folder, recipe.command[0])
+    installed = _installed(folder, recipe.compiler[0])
     resolved = cache(Path.resolve)  # hundreds of a compiler's headers lie in a few folders
     _, _, files = rule.replace("\\\n", " ").partition(": ")
     for word in re.split(r"(?<!\\)\s+", files.strip()):
@@ -196,7 +200,7 @@ def _check_read(recipe: "_Recipe", source: Path, rule: str) -> None:
         path = path.resolve() if path.is_symlink() else resolved(path.parent) / path.name
         if path in known or str(path).startswith(installed):
             continue
-        if str(path).startswith(_searched(tuple(recipe.command))):
+        if str(path).startswith(_searched(tuple(recipe.compiler))):
             continue
         text = f"its kernel reads {path} in a way that its changes would not be seen."
         hint = f'write `#include "{os.path.relpath(path, folder)}"` on one line.'
@@ -215,10 +219,9 @@ def _installed(folder: Path, compiler: str) -> tuple[str, ...]:
 
 
 @cache
-def _searched(command: tuple[str, ...]) -> tuple[str, ...]:
+def _searched(compiler: tuple[str, ...]) -> tuple[str, ...]:
     """The folders of headers that a compiler knows without flags."""
-    flags = next(i for i, word in enumerate(command) if word.startswith("-std="))
-    by_itself = [word for word in command[:flags] if not word.startswith(("-I", "-i"))]
+    by_itself = [word for word in compiler if not word.startswith(("-I", "-i"))]
     said = run([*by_itself, "-E", "-x", "c++", "-v", os.devnull]).stderr
     listed = said.partition("search starts here:\n")[2].partition("End of search list.")[0]
     folders = (line.strip() for line in listed.splitlines() if line.startswith(" "))
@@ -230,7 +233,7 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     source = built.with_suffix(".cpp")
     source.write_text(recipe.source, "utf-8")
     folder = recipe.op.kernel.parent
-    command = [*recipe.command, *_places(folder, recipe.device), str(source)]
+    command = [*recipe.compiler, *recipe.flags, *_places(folder, recipe.device), str(source)]
     read = built.with_suffix(".d")
     told = [] if recipe.device == "cuda" else ["-MD", "-MF", str(read)]
     done = run([*command, *told, "-o", str(built)])

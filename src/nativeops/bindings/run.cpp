@@ -95,8 +95,8 @@ double no_elements;  // where an array without any lies that has no place of its
 void name_given_place(const Op& op, const Solution& solution, const NativeopsTensor* inputs,
                       int64_t before) {
   const std::string said = message;
-  const size_t open = said.find('['), last = said.find('`', 1);
-  if (said[0] != '`' || open == std::string::npos || open > last) return;
+  const size_t open = said.find('[');
+  if (open > said.find('`', 1)) return;
   const std::string name = said.substr(1, open - 1);
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i].name != name || !op.inputs[i].batch) continue;
@@ -118,9 +118,10 @@ void name_given_place(const Op& op, const Solution& solution, const NativeopsTen
   }
 }
 
+// The leading axes that do not fold into one are walked; `before` counts the items before the call
+// that failed.
 Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& batch, Folded& folded,
-                   const uint64_t* item_bytes, const Op& op, const Solution& solution,
-                   const NativeopsTensor* inputs) {
+                   const uint64_t* item_bytes, int64_t& before) {
   const int outer = std::max(batch.rank - 1, 0);
   int64_t index[NATIVEOPS_MAX_RANK] = {};
   for (;;) {
@@ -128,9 +129,8 @@ Status call_kernel(NativeopsKernel kernel, NativeopsCall& call, const Batch& bat
     if (status != kNativeopsOk) {
       const auto failure = static_cast<Status>(status);
       if (failure == Status::no_memory) return fail(failure, kNoMemory);
-      int64_t before = 0;
       for (int axis = 0; axis < outer; ++axis) before = before * batch.size[axis] + index[axis];
-      name_given_place(op, solution, inputs, outer ? before * batch.size[outer] : 0);
+      if (outer > 0) before *= batch.size[outer];
       return message[0] ? failure : fail(failure, "the kernel failed and does not say why");
     }
     int axis = outer - 1;
@@ -239,7 +239,10 @@ Status run(const Op& op, const Solution& solution, const NativeopsTensor* inputs
     folded.reshape(i, i < n_inputs ? op.inputs[i] : op.outputs[i - n_inputs], batch);
   std::optional<cpu::ExactSmallNumbers> exact;
   if (device == 0) exact.emplace();
-  return call_kernel(kernel, call, batch, folded, item_bytes, op, solution, inputs);
+  int64_t before = 0;
+  const Status status = call_kernel(kernel, call, batch, folded, item_bytes, before);
+  if (refused_value()) name_given_place(op, solution, inputs, before);
+  return status;
 }
 
 }  // namespace nativeops::core

@@ -228,13 +228,18 @@ HOST_DEVICE int32_t collect(const Automata<T>& a, const Graph<A>& g, int64_t b,
   return arcs;
 }
 
-// f(i) for each end state i of a sequence that is given, in the order of the list.
+// f(state, cost) for each end state of a sequence, in the order of the list: those that are given,
+// or else that of `start_end_states`.
 template <class T, class A, class F>
 HOST_DEVICE void for_ends(const Automata<T>& a, const Graph<A>& g, int64_t b, F f) {
+  bool any = false;
   for (int64_t k = g.end_begin[b]; k < g.end_begin[b + 1]; ++k) {
     const int64_t i = g.end_place[k];
-    if (a.end_states(0, i) == b) f(i);  // else one that never counts, of no sequence
+    if (a.end_states(0, i) != b) continue;  // one that never counts, of no sequence
+    f(a.end_states(1, i), a.end_cost(i));
+    any = true;
   }
+  if (!any) f(a.start_end_states(1, b), A(0));
 }
 
 template <class T, class A>
@@ -242,20 +247,14 @@ HOST_DEVICE void index_ends(const Automata<T>& a, const Graph<A>& g, int64_t b) 
   int32_t states = g.states();
   const Row<A> end = g.row(kEnd);
   for (int32_t s = 0; s < states; ++s) end.set(s, {A(0), Scale<A>::none});
-  bool any = false;
-  for_ends(a, g, b, [&](int64_t i) {
-    const int32_t s = g.find(kTableA, kStates, states, a.end_states(1, i), false);
-    const A cost = a.end_cost(i);
+  for_ends(a, g, b, [&](int32_t state, A cost) {
+    const int32_t s = g.find(kTableA, kStates, states, state, false);
     const Scaled<A> more = scaled_exp(cost);
-    any = true;
     if (!(cost >= a.least)) g.list(kCount)[kSick] = 1;
     if (s < 0) return;
     const Scaled<A> before = end[s];
     end.set(s, scaled_sum<A>(0, 2, [=](int64_t j) { return j == 0 ? before : more; }));
   });
-  if (any) return;
-  const int32_t s = g.find(kTableA, kStates, states, a.start_end_states(1, b), false);
-  if (s >= 0) end.set(s, {A(1), 0});
 }
 
 template <class T, class A>

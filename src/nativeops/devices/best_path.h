@@ -50,18 +50,12 @@ struct PathSearch {
   KERNEL int32_t best_end(const double* last, double* total) const {
     int32_t where = -1, none = 0;
     double most = lowest<double>();
-    bool own = false;
-    const auto take = [&](int32_t state, double cost) {
+    for_ends(automata, graph, b, [&](int32_t state, double cost) {
       const int32_t s = graph.find(kTableA, kStates, none, state, false);
       if (s < 0 || !(last[s] - cost > most)) return;
       most = last[s] - cost;
       where = s;
-    };
-    for_ends(automata, graph, b, [&](int64_t i) {
-      own = true;
-      take(automata.end_states(1, i), double(automata.end_cost(i)));
     });
-    if (!own) take(automata.start_end_states(1, b), 0.0);
     *total = most;
     return where;
   }

@@ -71,7 +71,7 @@ NATIVEOPS_INLINE bool is_cost(A cost) {
 template <class A>
 NATIVEOPS_INLINE elementary::Reduced<A> reduce_far(A x) {
   using F = elementary::Format<A>;
-  const A n = (x * A(0x1.71547652b82fep+0) + F::round) - F::round;
+  const A n = elementary::reduce(x).n;
 #if defined(__CUDACC__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   const A r = std::fma(-n, F::ln2_lo, std::fma(-n, F::ln2_hi, x));
 #else

@@ -27,11 +27,11 @@ class Matches {
   // Numbers of `rows` labels, all below `numbers`. They must stay where they are until the next
   // ones come: only their entries are cleared then.
   void find(const int32_t* label, int64_t rows, int64_t words, int64_t numbers) {
-    if (hashes_) row_of_.clear();
-    for (int64_t i = 0; i < (hashes_ ? 0 : rows_); ++i) row_of_[label_[i]] = 0;
+    forget();
     label_ = label, rows_ = rows, hashes_ = numbers > kNear;
     if (hashes_) {
-      for (shift_ = 32 - 6; int64_t{4} * rows > int64_t{1} << (32 - shift_);) --shift_;
+      shift_ = 32 - 6;
+      while (int64_t{4} * rows > int64_t{1} << (32 - shift_)) --shift_;
       row_of_.assign(size_t{1} << (32 - shift_), 0);
       own_.resize(row_of_.size());
     } else if (static_cast<int64_t>(row_of_.size()) < numbers) {
@@ -52,21 +52,22 @@ class Matches {
   const uint64_t* words() const { return words_; }
   uint64_t word(int32_t label) const { return words_[row_of_[place(label)]]; }  // the only one
 
-  // to[i]: where the words of label[i] are, `words` of each.
+  // to[i]: where the words of label[i] are, of which there are so many.
   template <int64_t kWordsOfRow>
   void look_up(const int32_t* label, int64_t count, const uint64_t** to) const {
-    const int32_t* const row_of = row_of_.data();
-    const uint64_t* const words = words_;
-    for (int64_t i = 0; i < (hashes_ ? 0 : count); ++i) {
-      to[i] = words + row_of[label[i]] * kWordsOfRow;
-    }
-    for (int64_t i = 0; i < (hashes_ ? count : 0); ++i) {
-      to[i] = words + row_of[place(label[i])] * kWordsOfRow;
-    }
+    const auto write = [=, row_of = row_of_.data(), words = words_](auto where) {
+      for (int64_t i = 0; i < count; ++i) to[i] = words + row_of[where(label[i])] * kWordsOfRow;
+    };
+    hashes_ ? write([this](int32_t l) { return place(l); }) : write([](int32_t l) { return l; });
   }
 
  private:
   static constexpr int64_t kNear = 1 << 14;  // labels, whose rows are 64 KB
+
+  void forget() {
+    if (hashes_) return row_of_.clear();
+    for (int64_t i = 0; i < rows_; ++i) row_of_[label_[i]] = 0;
+  }
 
   // Where the row of a label is, or the free place where it would be.
   size_t place(int32_t label) const {
