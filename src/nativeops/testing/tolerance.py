@@ -16,7 +16,7 @@ An op may say that products of float32 round more where an attribute has a certa
 then u_sum.
 
 A definition may make much of little: exp(10 x) is off by 10 x u of itself where x is off by u.
-Where a result is further from its reference than the bound, it may also be off by 4 times what one
+Where a result of a user's op is beyond the bound, it may also be off by 4 times what one
 rounding of the floating point arguments in u_sum changes in the reference. A jump is no such
 change: that a kernel compares with `<` instead of `<=` is told.
 
