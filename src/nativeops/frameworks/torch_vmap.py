@@ -32,12 +32,15 @@ def vmap_rule(handle: "Handle") -> Any:
             outputs = _fold(in_dims, values)
         elif name := _shared(handle.op, items, in_dims, dims):
             outputs = _tuple(handle.full(*_merge(specs, name, info.batch_size, in_dims, values)))
-            for place, dim in enumerate(dims):
-                if dim is not None:
-                    shape, _ = made[place]
-                    axis = dims[place] = len(shape) + place_of(name, signature.outputs[place])
-                    sizes = (info.batch_size, shape[axis])
-                    outputs[place] = outputs[place].unflatten(axis, sizes)
+            pairs = zip(dims, made, signature.outputs, strict=True)
+            dims = [
+                None if dim is None else len(shape) + place_of(name, spec)
+                for dim, (shape, _), spec in pairs
+            ]
+            outputs = [
+                output if dim is None else output.unflatten(dim, (info.batch_size, shape[dim]))
+                for output, dim, (shape, _) in zip(outputs, dims, made, strict=True)
+            ]
         elif info.batch_size > 0:
             outputs = _loop(info.batch_size, in_dims, values)
         else:
