@@ -31,18 +31,11 @@ def vmap_rule(handle: "Handle") -> Any:
         if folds:
             outputs = _fold(in_dims, values)
         elif name := _shared(handle.op, items, in_dims, dims):
-            outputs = _tuple(handle.full(*_merge(specs, name, info.batch_size, in_dims, values)))
-            pairs = zip(dims, made, signature.outputs, strict=True)
-            dims = [
-                None if dim is None else len(shape) + place_of(name, spec)
-                for dim, (shape, _), spec in pairs
-            ]
-            outputs = [
-                output if dim is None else output.unflatten(dim, (info.batch_size, shape[dim]))
-                for output, dim, (shape, _) in zip(outputs, dims, made, strict=True)
-            ]
+            merged = _merge(specs, name, info.batch_size, in_dims, values)
+            outputs = _tuple(handle.full(*merged))
+            dims, outputs = _split(signature.outputs, name, info.batch_size, dims, made, outputs)
         elif info.batch_size > 0:
-            outputs = _loop(info.batch_size, in_dims, values)
+            outputs = _loop(handle, info.batch_size, in_dims, values)
         else:
             outputs = [values[0].new_empty((0, *shape), dtype=dtype) for shape, dtype in made]
         return (tuple(outputs), tuple(dims)) if len(outputs) > 1 else (outputs[0], dims[0])
@@ -62,21 +55,6 @@ def vmap_rule(handle: "Handle") -> Any:
             missing = rank - (moved.dim() - 1 - len(spec.axes))
             arrays.append(moved.reshape(moved.shape[0], *[1] * missing, *moved.shape[1:]))
         return _tuple(handle.full(*arrays, *values[len(specs) :]))
-
-    def _loop(size: int, in_dims: Any, values: Any) -> list[Any]:
-        """One call per item: the op has no leading axes to fold the mapped one into."""
-        items = [
-            _tuple(
-                handle.full(
-                    *(
-                        value if dim is None else value.select(dim, i)
-                        for value, dim in zip(values, in_dims, strict=True)
-                    )
-                )
-            )
-            for i in range(size)
-        ]
-        return [torch.stack(parts) for parts in zip(*items, strict=True)]
 
     return rule
 
@@ -100,6 +78,36 @@ def _merge(specs: Any, name: str, count: int, in_dims: Any, values: Any) -> list
             axis = each.dim() - 1 + place
             arrays[i] = each.movedim(0, axis).flatten(axis, axis + 1)
     return arrays
+
+
+def _split(
+    specs: Any, name: str, count: int, dims: Any, made: Any, outputs: list[Any]
+) -> tuple[list[int | None], list[Any]]:
+    """The outputs of items one behind the other, with an axis for the items."""
+    places = [
+        None if dim is None else len(shape) + place_of(name, spec)
+        for dim, (shape, _), spec in zip(dims, made, specs, strict=True)
+    ]
+    return places, [
+        output if place is None else output.unflatten(place, (count, shape[place]))
+        for output, place, (shape, _) in zip(outputs, places, made, strict=True)
+    ]
+
+
+def _loop(handle: "Handle", size: int, in_dims: Any, values: Any) -> list[Any]:
+    """One call per item: the op has no axis to take the mapped one."""
+    items = [
+        _tuple(
+            handle.full(
+                *(
+                    value if dim is None else value.select(dim, i)
+                    for value, dim in zip(values, in_dims, strict=True)
+                )
+            )
+        )
+        for i in range(size)
+    ]
+    return [torch.stack(parts) for parts in zip(*items, strict=True)]
 
 
 def _item(value: Any, dim: int | None) -> Any:
