@@ -139,6 +139,7 @@ std::vector<double> samples(double) {
     const double v = std::ldexp(static_cast<double>(random() >> 11), -53) - 0.5;
     x.push_back(std::ldexp(v, static_cast<int>(random() % 80) - 69));
     x.push_back(1 + v);
+    x.push_back(16 * v);
   }
   return x;
 }

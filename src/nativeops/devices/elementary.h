@@ -2,7 +2,7 @@
 // exp, log, log1p, tanh, sigmoid and erf for float and double without branches, tables or calls.
 // Denormals, infinities, NaN and -0 are right. The polynomials are minimax fits (Remez, 2026-11);
 // their errors are below 2^-31 in float and 2^-61 in double, relative to the term that they
-// complete; those of erf below 2^-29 and 2^-55, relative to erf.
+// complete; those of erf below 2^-27 and 2^-54, relative to erf.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -65,15 +65,16 @@ struct Format<float> {
   static NATIVEOPS_INLINE float log_tail(float z) {
     return polynomial(z, 0x1.555554p-1f, 0x1.999a7cp-2f, 0x1.24387ap-2f, 0x1.e3053cp-3f);
   }
-  // erf(x) / x - 1 for z = x^2 <= 1
+  // erf(x) / x - 1 for z = x^2 <= 1.5^2
   static NATIVEOPS_INLINE float erf_tail(float z) {
-    return polynomial(z, 0x1.06eba8p-3f, -0x1.81273ep-2f, 0x1.ce2ce6p-4f, -0x1.b7f71ap-6f,
-                      0x1.53f224p-8f, -0x1.a3515ep-11f, 0x1.4771fep-14f);
+    return polynomial(z - 1.125f, -0x1.771e98p-3f, -0x1.9a0f4ap-3f, 0x1.aa9b64p-5f, -0x1.76d814p-7f,
+                      0x1.15011ep-9f, -0x1.5dd62ap-12f, 0x1.800d8ep-15f, -0x1.82cb7p-18f,
+                      0x1.5d9822p-21f);
   }
-  // log(1 - erf(x)) for 1 <= x <= erf_one
-  static NATIVEOPS_INLINE float log_erfc(float x) {
-    return polynomial(x, -0x1.662528p-12f, -0x1.2088e8p+0f, -0x1.46baf8p-1f, -0x1.a652dp-4f,
-                      0x1.65ca5ap-6f, -0x1.82581cp-9f, 0x1.86d75ep-13f);
+  // (1 - erf(x))^(1/8) for 1.375 <= x <= erf_one
+  static NATIVEOPS_INLINE float erfc_root(float x) {
+    return polynomial(x, 0x1.007754p+0f, -0x1.301084p-3f, -0x1.cf8674p-5f, -0x1.eb41bap-7f,
+                      0x1.d89c48p-7f, -0x1.6e4d3ep-9f, 0x1.76d14p-13f);
   }
 };
 
@@ -102,20 +103,19 @@ struct Format<double> {
                       0x1.0f5b0a7f3ebddp-3, 0x1.0f72ff3b96b03p-3);
   }
   static NATIVEOPS_INLINE double erf_tail(double z) {
-    return polynomial(z, 0x1.06eba8214db69p-3, -0x1.812746b037a25p-2, 0x1.ce2f21a0458d5p-4,
-                      -0x1.b82ce3135542ap-6, 0x1.565bcd2d265adp-8, -0x1.c02db982a8bd2p-11,
-                      0x1.f9a3c7b468f46p-14, -0x1.f4de6633bec0ep-17, 0x1.ba801fb2c50aep-20,
-                      -0x1.6474ac4311de5p-23, 0x1.1882bfb330882p-26, -0x1.e92f1078fdc3cp-30,
-                      0x1.70a5ec00a5131p-33);
+    return polynomial(z - 1.125, -0x1.771e9878e8181p-3, -0x1.9a0f4ba28a7a9p-3, 0x1.aa9b76b75488ep-5,
+                      -0x1.76d74fee2943bp-7, 0x1.14fddf5e94365p-9, -0x1.5e0ed92b8437cp-12,
+                      0x1.80f0ef08262a5p-15, -0x1.75ed45994bf65p-18, 0x1.44f05add67e00p-21,
+                      -0x1.fe8e3557b5b50p-25, 0x1.6dd5c5ff19876p-28, -0x1.e1ab9c28dd639p-32,
+                      0x1.2563b4e075898p-35, -0x1.5302bec91da2ep-39, 0x1.62de11bd38bf8p-43);
   }
-  static NATIVEOPS_INLINE double log_erfc(double x) {
-    return polynomial(x, -0x1.a775a76a25ea3p-26, -0x1.20dd714894609p+0, -0x1.45f323180196dp-1,
-                      -0x1.a4f3536bd6e83p-4, 0x1.3966e65d2456ep-6, 0x1.a721a84045461p-13,
-                      -0x1.b6fc96268b56p-10, 0x1.218f3f6066ee1p-11, 0x1.6e9dbfa726ef8p-16,
-                      -0x1.cfbb9befecfap-14, 0x1.0eea7374cc535p-14, -0x1.95d41d3d70d33p-16,
-                      0x1.c4d73e1fcb4edp-18, -0x1.879291f5df2aep-20, 0x1.07bae7979de2dp-22,
-                      -0x1.10d5f56e5c35ap-25, 0x1.a3cd6303c8569p-29, -0x1.c4eb92bb4f475p-33,
-                      0x1.31d34f4dcfc8p-37, -0x1.84f74d288c344p-43);
+  static NATIVEOPS_INLINE double erfc_root(double x) {
+    return polynomial(x, 0x1.ffffe9171904fp-1, -0x1.20da8a442fcf3p-3, -0x1.1d4aecc9ace22p-4,
+                      -0x1.0b552c9befd49p-9, 0x1.aab0a4004fa54p-8, 0x1.20b48693733fep-12,
+                      -0x1.3337e45038bc4p-11, 0x1.1508023daeb3bp-13, -0x1.72ecc40af54d3p-16,
+                      0x1.0f931d16861bep-18, -0x1.00207609a181p-22, -0x1.433a2903dd898p-23,
+                      0x1.a7dc121c00682p-25, -0x1.fda28a725e4f7p-28, 0x1.5f11acce6150cp-31,
+                      -0x1.0ebb26bef502p-35, 0x1.6ff1580bd571ap-41);
   }
 };
 
@@ -231,18 +231,18 @@ NATIVEOPS_INLINE T sigmoid(T x) {
   return quotient + rest * (x < 0 ? 1 - quotient : quotient);
 }
 
-// erf|x| = |x| + |x| tail(x^2) below 1; 1 - e^log_erfc(|x|) from there on, where 2^n is no
-// denormal.
+// erf|x| = |x| + |x| tail(x^2) below 1.375; 1 - erfc_root(|x|)^8 from there on, where it is so near
+// to 1 that the errors of the power do not count.
 template <class T>
 NATIVEOPS_INLINE T erf(T x) {
   using F = Format<T>;
   using Bits = typename F::Bits;
   const Bits sign = bit_cast<Bits>(x) & bit_cast<Bits>(T(-0.0));
   const T size = bit_cast<T>(bit_cast<Bits>(x) ^ sign);
-  const Reduced<T> y = reduce(F::log_erfc(size > F::erf_one ? F::erf_one : size));
-  const T large = 1 - (1 + (y.r + y.tail)) * power_of_two(y.n);
   const T small = size + size * F::erf_tail(size * size);
-  return bit_cast<T>(bit_cast<Bits>(size < 1 ? small : large) | sign);
+  const T root = F::erfc_root(size > F::erf_one ? F::erf_one : size);
+  const T square = root * root, fourth = square * square, large = 1 - fourth * fourth;
+  return bit_cast<T>(bit_cast<Bits>(size < T(1.375) ? small : large) | sign);
 }
 
 }  // namespace elementary
