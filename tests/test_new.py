@@ -102,7 +102,8 @@ def test_kernels_are_in_the_projects_style(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_tests_that_come_with_an_op_pass_in_any_folder(tmp_path: Path, kind: str) -> None:
     new("some_op", "--kind", kind, "-o", tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "some_op_test.py"]
+    options = ["-q", "-W", "error", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, "some_op_test.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -1,25 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Automata for `fast_baum_welch`, `fsa_loss` and `fast_viterbi`: building, checking, drawing them.
 
-Everything here is NumPy and runs once per batch. An automaton says a class on each edge, takes an
-edge in each frame, and has costs: -log of probabilities.
+Everything here runs once per batch, in NumPy; only `from_arcs` goes through its tuples one by one.
+An automaton says a class on each edge, takes an edge in each frame, and has costs: -log of
+probabilities.
 
 >>> made = nativeops.automata.hmm([[7, 8], [9]])
 >>> made.edges.T.tolist()  # from a state, to a state, the class, the sequence
 [[0, 1, 7, 0], [1, 1, 7, 0], [1, 2, 8, 0], [2, 2, 8, 0], [3, 4, 9, 1], [4, 4, 9, 1]]
 """
 
+import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nativeops.arrays import to_numpy
-from nativeops.errors import RangeError, message
+from nativeops.arrays import MOST, dtype_name, to_numpy
+from nativeops.errors import ArgumentError, RangeError, message
 from nativeops.ops.ctc_fsa import ctc_fsa
+from nativeops.signature import Signature
 
 Given = Literal["probability", "cost"]
+LARGEST = {"float64": 1e15, "float32": 2.9e6}  # costs that sums hold (devices/scaled.h)
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class Arc(NamedTuple):
@@ -63,13 +69,20 @@ class Automata(NamedTuple):
 
 def ctc(targets: Sequence[Sequence[int]], *, blank: int = 0, label_loop: bool = True) -> Automata:
     """The automata of CTC for lists of labels of any lengths, by `ctc_fsa`."""
-    for b, own in enumerate(targets):
-        _check_counts("ctc", b, [], own)
-    lengths = np.array([len(labels) for labels in targets], np.int32)
-    padded = np.zeros((len(targets), max(lengths, default=0)), np.int64)
-    for row, labels in zip(padded, targets, strict=True):
-        row[: len(labels)] = labels
-    return Automata(*map(np.asarray, ctc_fsa(padded, lengths, blank=blank, label_loop=label_loop)))
+    labels, counts = _listed("ctc", "targets", targets)
+    if not _is_count(blank):
+        text = f"`blank` is {blank!r}, but must be an integer from 0 to {MOST}."
+        raise RangeError(message("ctc", text))
+    taken = np.arange(counts.max(initial=0)) < counts[:, None]
+    padded = np.zeros(taken.shape, np.int64)
+    padded[taken] = labels
+    for b, i in np.argwhere(taken & (padded == blank))[:1]:
+        text = f"`targets[{b}][{i}]` is {blank}, but that is `blank`, which stands between labels."
+        hint = "leave it out, or let `blank` be another class."
+        raise RangeError(message("ctc", text, hint=hint))
+    lengths = counts.astype(np.int32)
+    made = ctc_fsa(padded, lengths, blank=int(blank), label_loop=label_loop)
+    return Automata(*map(np.asarray, made))
 
 
 def from_arcs(
@@ -88,16 +101,15 @@ def from_arcs(
             sequence, the end is the state with the largest number.
         given: What weights are: probabilities, or costs, which are -log of them. None is certain.
 
-    Raises: RangeError for states or labels that are no integers from 0 on, weights that are no
-        probabilities, and another ``given``.
+    Raises: ArgumentError for what is no list of arcs, or no map; RangeError for states or labels
+        that are no integers from 0 on, or states that are too many together for an int32, weights
+        that are no probabilities, costs beyond a float32, and another ``given``.
     """
-    if given not in get_args(Given):
-        text = f"`given` must be 'probability' or 'cost', but is {given!r}."
-        raise RangeError(message("from_arcs", text))
-    listed = [[Arc(*arc) for arc in own] for own in arcs]
+    _check_given("from_arcs", given)
+    listed = [_arcs(b, own) for b, own in enumerate(_items("from_arcs", "arcs", arcs, "lists"))]
     first_states = list(starts) if isinstance(starts, Iterable) else [starts] * len(listed)
-    given_ends: Sequence[Mapping[int, float | None]] = [{}] * len(listed) if ends is None else ends
-    finals = [dict(own) for own in given_ends]
+    given_ends = [{}] * len(listed) if ends is None else _items("from_arcs", "ends", ends, "maps")
+    finals = [_final(b, own) for b, own in enumerate(given_ends)]
     if not len(listed) == len(first_states) == len(finals):
         text = f"there are {len(listed)} sequences, but {len(first_states)} starts"
         raise RangeError(message("from_arcs", f"{text} and {len(finals)} maps of ends."))
@@ -110,11 +122,18 @@ def from_arcs(
     for b, (own, start, final) in enumerate(zip(listed, first_states, finals, strict=True)):
         states = [start, *final, *(s for arc in own for s in arc[:2])]
         _check_counts("from_arcs", b, states, [arc.label for arc in own])
+        if offset + max(states) > MOST:
+            text = f"state {max(states)} of sequence {b} becomes {offset + max(states)}, behind "
+            text += f"the states of those before, but an int32 holds at most {MOST}."
+            hint = "number the states of each sequence from 0 on, without gaps."
+            raise RangeError(message("from_arcs", text, hint=hint))
         rows += [(offset + a.source, offset + a.target, a.label, b) for a in own]
-        weights += [_cost(a.weight, given, f"arc {a} of sequence {b}") for a in own]
+        weights += [_cost("from_arcs", a.weight, given, f"arc {a} of sequence {b}") for a in own]
         start_end.append((offset + start, offset + max(final or states)))
         end_rows += [(b, offset + state) for state in final]
-        end_costs += [_cost(w, given, f"end {s} of sequence {b}") for s, w in final.items()]
+        end_costs += [
+            _cost("from_arcs", w, given, f"end {s} of sequence {b}") for s, w in final.items()
+        ]
         offset += max(states) + 1
     plain = _columns(rows, 4), np.array(weights, np.float32), _columns(start_end, 2)
     if ends is None:
@@ -145,57 +164,62 @@ def hmm(
         exit: Weight of ending; None is certain.
         given: What weights are: probabilities, or costs, which are -log of them.
     """
-    arcs: list[list[tuple[Any, ...]]] = []
-    ends: list[dict[int, float | None]] = []
-    steps = [(size, w) for size, w in enumerate((loop, forward, skip)) if w is not None]
-    for own in labels:  # state 0 is before the first label
-        found: list[tuple[Any, ...]] = []
-        found += [(0, 1, own[0], None)] if len(own) else []
-        found += [
-            (i + 1, i + size + 1, own[i + size], weight)
-            for i in range(len(own))
-            for size, weight in steps
-            if i + size < len(own)
-        ]
-        arcs.append(found)
-        ends.append({len(own): exit})
-    return from_arcs(arcs, 0, ends, given=given)
+    _check_given("hmm", given)
+    said, counts = _listed("hmm", "labels", labels)
+    named = [("loop", loop), ("forward", forward), ("skip", skip)]
+    steps = [(size, *step) for size, step in enumerate(named) if step[1] is not None]
+    costs = [0.0, *(_cost("hmm", weight, given, f"`{name}`") for _, name, weight in steps)]
+    sizes = np.array([0, *(size for size, _, _ in steps)])
+    sequence = np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum(counts + 1) - counts - 1  # the state before the first label
+    state = np.arange(len(said)) + sequence + 1
+    # From each label's state by each step, and before those, in column 0, into the first one.
+    exists = state[:, None] + sizes <= (first + counts)[sequence, None]
+    exists[:, 0] = state == first[sequence] + 1
+    at, column = np.nonzero(exists)
+    to = at + sizes[column]
+    rows = [state[at] - (column == 0), state[to], said[to], sequence[at]]
+    ends = [np.arange(len(counts)), first + counts]
+    exits = np.full(len(counts), _cost("hmm", exit, given, "`exit`"), np.float32)
+    weights = np.array(costs)[column].astype(np.float32)
+    return Automata(_int32(rows), weights, _int32([first, ends[1]]), _int32(ends), exits)
 
 
 def validate(automata: Any, n_classes: int, lengths: Sequence[int] | None = None) -> None:
-    """Raise a RangeError that says what is wrong with automata, if something is.
+    """Raise an error that says what is wrong with automata, if something is.
 
     Args:
         automata: `Automata`, or the results of `ctc_fsa`.
         n_classes: The number of classes of the scores they are meant for.
         lengths: If given, each sequence must have a path of that many frames, too.
-    """
-    from nativeops.ops.fast_viterbi import fast_viterbi
 
-    arrays = _named(automata)
-    owners: dict[int, int] = {}
-    alive = arrays["weights"] < np.inf
-    for source, target, _, b in arrays["edges"][:, alive].T.tolist():
-        for state in (source, target):
-            if owners.setdefault(state, b) != b:
-                text = f"state {state} belongs to the sequences {owners[state]} and {b}."
-                raise RangeError(message("validate", text, hint="give each its own states."))
-    frames = np.asarray([0] * arrays["start_end_states"].shape[1] if lengths is None else lengths)
-    steps = int(frames.max(initial=0))
-    for name in ("weights", "end_weights"):
-        if np.isnan(arrays.get(name, 0)).any():
-            raise RangeError(message("validate", f"`{name}` has NaN."))
-    for b, pair in enumerate(arrays["start_end_states"].T.tolist()):
-        for what, state in zip(("start", "end"), pair, strict=True):
-            if owners.setdefault(state, b) != b:
-                text = f"the {what} of sequence {b}, state {state}, belongs to sequence "
-                raise RangeError(message("validate", f"{text}{owners[state]}."))
-    zero = np.zeros((), arrays["weights"].dtype)
-    scores = np.broadcast_to(zero, (steps, len(frames), n_classes))
-    best = fast_viterbi(scores, **arrays, lengths=frames.astype(np.int32)).scores
-    for b in np.flatnonzero(best == -np.inf) if lengths is not None else ():
-        text = f"sequence {b} has no path of {frames[b]} frames."
+    Raises: ArgumentError, ShapeError and DtypeError for what an op would not take; RangeError for
+        states that two sequences share, numbers out of range, costs that are none or that sums in
+        the dtype of the weights do not hold (the ops' ``Range``), and sequences without a path.
+    """
+    arrays = _named("validate", automata)
+    if not _is_count(n_classes):
+        text = f"`n_classes` is {n_classes!r}, but must be an integer from 0 to {MOST}."
         raise RangeError(message("validate", text))
+    frames = None if lengths is None else _items("validate", "lengths", lengths, "integers")
+    for b, count in enumerate(frames or ()):
+        if not _is_index(count):
+            text = f"`lengths[{b}]` is {count!r}, but must be an integer from 0 to {MOST}."
+            raise RangeError(message("validate", text))
+    _check_arrays(arrays, frames)
+    if not arrays["start_end_states"].size:
+        return
+    _check_ranges(arrays, int(n_classes))
+    ends, end_costs = _end_lists(arrays)
+    _check_costs("weights", arrays["weights"], arrays["edges"][3])
+    _check_costs("end_weights", end_costs, ends[0])
+    _check_owners(arrays)
+    has_path = _have_paths(arrays, np.array(frames, np.int64)) if frames else ()
+    for b, (count, found) in enumerate(zip(frames or (), has_path, strict=True)):
+        if not found:
+            text = f"sequence {b} has no path of {count} frames."
+            hint = "leave it out, or give the loss `zero_infinity=True`."
+            raise RangeError(message("validate", text, hint=hint))
 
 
 def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) -> Any:
@@ -214,7 +238,7 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
     except ImportError as error:
         raise ImportError("draw needs graphviz: pip install 'nativeops[draw]'") from error
 
-    arrays = _named(automata)
+    arrays = _named("draw", automata)
     batch = arrays["start_end_states"].shape[1]
     if not -batch <= sequence < batch:
         text = f"`sequence` is {sequence}, but there are {batch} sequences."
@@ -242,17 +266,169 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
     return picture
 
 
-def _named(automata: Any) -> dict[str, Any]:
+def _named(op: str, automata: Any) -> dict[str, Any]:
     """The arrays of automata by name, of whatever framework they are."""
     given = {name: getattr(automata, name, None) for name in Automata._fields}
+    for name in Automata._fields[:3]:
+        if given[name] is None:
+            text = f"`automata` is of the type {type(automata).__name__}, without `{name}`."
+            hint = "give what `from_arcs` or `ctc_fsa` makes, or `Automata(edges, weights, ..)`."
+            raise ArgumentError(message(op, text, hint=hint))
     return {name: to_numpy(array) for name, array in given.items() if array is not None}
+
+
+def _check_arrays(arrays: Mapping[str, Any], frames: Sequence[int] | None) -> None:
+    """Refuse the dtypes and sizes that an op would refuse."""
+    from nativeops.ops.fsa_loss import fsa_loss
+
+    shapes = {name: (dtype_name(array), array.shape) for name, array in arrays.items()}
+    shapes |= {} if frames is None else {"lengths": ("int32", (len(frames),))}
+    inputs = tuple(spec for spec in fsa_loss.signature.inputs if spec.name in shapes)
+    given = [spec.given(*shapes[spec.name]) for spec in inputs]
+    Signature("validate", inputs, ()).solve(given, {})
+
+
+def _end_lists(arrays: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The rows of `end_states`, and their costs."""
+    rows = arrays.get("end_states", np.zeros((2, 0), np.int32))
+    free = np.zeros(rows.shape[1], arrays["weights"].dtype)
+    return rows, arrays.get("end_weights", free) if rows.size else free
+
+
+def _check_ranges(arrays: Mapping[str, Any], n_classes: int) -> None:
+    """Refuse the states, classes and sequences that an op would refuse."""
+    batch = arrays["start_end_states"].shape[1]
+    state, sequence = (MOST, "a state"), (batch - 1, "a sequence of the batch")
+    classes = (n_classes - 1, "the classes of `n_classes`")
+    for name, array, costs, bounds in (
+        ("edges", arrays["edges"], arrays["weights"], (state, state, classes, sequence)),
+        ("start_end_states", arrays["start_end_states"], np.zeros(batch), (state, state)),
+        ("end_states", *_end_lists(arrays), (sequence, state)),
+    ):
+        for row, (most, of) in enumerate(bounds):
+            wrong = ((array[row] < 0) | (array[row] > most)) & ~(costs == np.inf)
+            for i in np.flatnonzero(wrong)[:1]:
+                must = f"must be from 0 to {most}" if most >= 0 else "there is none"
+                text = f"`{name}[{row}, {i}]` is {array[row, i]}, but {must}, {of}."
+                raise RangeError(message("validate", text))
+
+
+def _check_costs(name: str, costs: Any, sequences: Any) -> None:
+    """Refuse costs that make sums NaN, and those that sums take as infinite."""
+    dtype, wide = dtype_name(costs), costs.astype(np.float64)
+    most = LARGEST.get(dtype, LARGEST["float32"])
+    for i in np.flatnonzero(~((np.abs(wide) <= most) | (wide == np.inf)))[:1]:
+        text = f"`{name}[{i}]`, of sequence {sequences[i]}, is {wide[i]}, but must be from "
+        text += f"{-most:g} to {most:g}, what sums in {dtype} hold, or inf."
+        hint = "a cost is -log of a probability, and inf where that is 0."
+        if np.isfinite(wide[i]) and dtype != "float64":
+            hint = "give weights and scores in float64, which holds 1e+15, or inf for no edge."
+        raise RangeError(message("validate", text, hint=hint))
+
+
+def _check_owners(arrays: Mapping[str, Any]) -> None:
+    """Refuse states that two sequences share."""
+    edges = arrays["edges"][:, arrays["weights"] < np.inf]
+    starts, finals = arrays["start_end_states"]
+    rows, costs = _end_lists(arrays)
+    batch, ends = np.arange(len(starts)), rows[:, costs < np.inf]
+    states = np.concatenate([edges[:2].T.ravel(), starts, finals, ends[1]])
+    owners = np.concatenate([np.repeat(edges[3], 2), batch, batch, ends[0]])
+    _, first, place = np.unique(states, return_index=True, return_inverse=True)
+    for i in np.flatnonzero(owners != owners[first][place])[:1]:
+        state, owner, other = states[i], owners[i], owners[first][place[i]]
+        text = f"state {state} belongs to the sequences {other} and {owner}."
+        after = i - 2 * edges.shape[1]
+        if after >= 0:
+            what = ("start", "end", "end")[min(after // len(starts), 2)]
+            text = f"the {what} of sequence {owner}, state {state}, belongs to sequence {other}."
+        raise RangeError(message("validate", text, hint="give each its own states."))
+
+
+def _have_paths(arrays: Mapping[str, Any], frames: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each sequence has a path of so many frames."""
+    edges = arrays["edges"][:, arrays["weights"] < np.inf]
+    starts, finals = arrays["start_end_states"]
+    rows, costs = _end_lists(arrays)
+    rest = np.setdiff1d(np.arange(len(starts)), rows[0])  # which end in that of `start_end_states`
+    owners, ends = np.hstack([rows[:, costs < np.inf], [rest, finals[rest]]])
+    parts = [edges[0], edges[1], starts, ends]
+    states, places = np.unique(np.concatenate(parts), return_inverse=True)
+    source, target, start, end = np.split(places, np.cumsum([len(part) for part in parts[:3]]))
+    reached, found = np.zeros(len(states), bool), np.zeros(len(frames), bool)
+    reached[start] = True
+    step, kept, since = 0, reached, 0
+    while True:
+        found[owners[(frames[owners] == step) & reached[end]]] = True
+        if step >= frames.max(initial=0):
+            return found
+        before, reached = reached, np.zeros(len(states), bool)
+        reached[target[before[source]]] = True
+        step += 1
+        if np.array_equal(reached, kept):  # it goes in circles: leave whole ones out
+            circles = (frames - step) // (step - since) * (step - since)
+            frames = frames - np.maximum(circles, 0)
+        if step & (step - 1) == 0:  # of Brent's search for a circle
+            kept, since = reached, step
+
+
+def _items(op: str, name: str, values: Any, of: str) -> list[Any]:
+    """The parts of a list or of an array."""
+    try:
+        return list(values.tolist() if hasattr(values, "tolist") else values)
+    except TypeError:
+        text = f"`{name}` is {values!r}, but must be a list of {of}."
+        outer = name.partition("[")[0]
+        hint = f"for a single sequence write `[{outer}]`." if name != outer else None
+        raise ArgumentError(message(op, text, hint=hint)) from None
+
+
+def _listed(op: str, name: str, lists: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The labels of all sequences one behind the other, and the number of those of each."""
+    outer = enumerate(_items(op, name, lists, "lists of labels"))
+    parts = [_items(op, f"{name}[{b}]", own, "labels") for b, own in outer]
+    every = [label for own in parts for label in own]
+    if not all(type(label) is int and 0 <= label <= MOST for label in every):
+        for b, own in enumerate(parts):
+            _check_counts(op, b, [], own)
+    counts = np.array([len(own) for own in parts], np.int64)
+    return np.array([*map(int, every)], np.int64), counts
+
+
+def _arcs(b: int, given: Any) -> list[Arc]:
+    """The arcs of one sequence."""
+    found = []
+    for i, arc in enumerate(_items("from_arcs", f"arcs[{b}]", given, "arcs")):
+        try:
+            found.append(Arc(*arc))
+        except TypeError:
+            text = f"`arcs[{b}][{i}]` is {arc!r}, but must be (source, target, label), or that and "
+            hint = "`arcs` has a list of arcs for each sequence."
+            raise ArgumentError(message("from_arcs", f"{text}a weight.", hint=hint)) from None
+    return found
+
+
+def _final(b: int, given: Any) -> dict[int, float | None]:
+    """The end states of one sequence, and their weights."""
+    try:
+        return dict(given)
+    except (TypeError, ValueError):
+        text = f"`ends[{b}]` is {given!r}, but must be a map from states to weights."
+        hint = "`ends` has a map for each sequence, such as `[{1: 0.5}]`."
+        raise ArgumentError(message("from_arcs", text, hint=hint)) from None
+
+
+def _check_given(op: str, given: str) -> None:
+    if given not in get_args(Given):
+        text = f"`given` must be 'probability' or 'cost', but is {given!r}."
+        raise RangeError(message(op, text))
 
 
 def _check_counts(op: str, b: int, states: Iterable[Any], labels: Iterable[Any]) -> None:
     for what, numbers in (("state", states), ("label", labels)):
         for number in numbers:
             if not _is_count(number):
-                text = f"{what} {number!r} of sequence {b} is no integer from 0 to {2**31 - 1}."
+                text = f"{what} {number!r} of sequence {b} is no integer from 0 to {MOST}."
                 raise RangeError(message(op, text))
 
 
@@ -263,19 +439,38 @@ def _is_count(number: Any) -> bool:
         return False
 
 
-def _cost(weight: float | None, given: Given, where: str) -> float:
+def _is_index(number: Any) -> bool:
+    """Whether it is of a type for integers, too, as lengths must be."""
+    try:
+        return 0 <= operator.index(number) <= MOST
+    except (TypeError, AttributeError):  # the latter of TensorFlow's floats
+        return False
+
+
+def _cost(op: str, weight: Any, given: Given, where: str) -> float:
     """A weight as a cost."""
     if weight is None:
         return 0.0
+    try:
+        number = math.nan if isinstance(weight, str) else float(weight)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
     if given == "cost":
-        if not weight > -np.inf:
-            raise RangeError(message("from_arcs", f"{where} has the cost {weight}."))
-        return float(weight)
-    if not 0 <= weight <= 1:
+        if not (abs(number) <= LARGEST_FLOAT32 or number == math.inf):
+            text = f"{where} has the cost {weight}, but must have one from {-LARGEST_FLOAT32:g} to "
+            hint = "the cost inf is that of no edge."
+            raise RangeError(message(op, f"{text}{LARGEST_FLOAT32:g}, or inf.", hint=hint))
+        return number
+    if not 0 <= number <= 1:
         text = f"{where} has the weight {weight}, which is no probability."
-        raise RangeError(message("from_arcs", text, hint='say `given="cost"` if it is a cost.'))
-    return float(-np.log(weight)) if weight > 0 else float(np.inf)
+        raise RangeError(message(op, text, hint='say `given="cost"` if it is a cost.'))
+    exact = weight if isinstance(weight, np.generic) else number
+    return float(-np.log(exact)) if number > 0 else math.inf
 
 
 def _columns(rows: Sequence[tuple[int, ...]], width: int) -> NDArray[np.int32]:
     return np.ascontiguousarray(np.array(rows, np.int32).reshape(-1, width).T)
+
+
+def _int32(rows: Sequence[Any]) -> NDArray[np.int32]:
+    return np.stack(rows).astype(np.int32)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nativeops import automata, fast_baum_welch, fsa_loss
-from nativeops.errors import RangeError
+from nativeops import automata, fast_baum_welch, fast_viterbi, fsa_loss
+from nativeops.errors import ArgumentError, DtypeError, NativeOpsError, RangeError, ShapeError
+from nativeops.ops import _paths
 from nativeops.testing.paths import all_paths
 
 
@@ -37,6 +38,34 @@ def test_hmm_passes_its_labels_in_order() -> None:
     assert labels_of(made, 1, 3) == pytest.approx({(8, 8, 8): 0.25 / 16})
     assert labels_of(made, 1, 0) == {}
     assert labels_of(automata.hmm([[1, 2]], loop=None), 0, 3) == {}
+
+
+@pytest.mark.parametrize("given", ["probability", "cost"])
+@pytest.mark.parametrize("loop", [None, 0.3, 0.0])
+@pytest.mark.parametrize("skip", [None, 0.125])
+@pytest.mark.parametrize("exit", [None, 0.7])
+def test_hmm_has_the_edges_of_its_arcs_in_their_order(given, loop, skip, exit) -> None:
+    lists = [[5, 6, 7, 5], [], [8], [1, 2]]
+    arcs = [
+        [(0, 1, label, None) for label in own[:1]]
+        + [
+            (i + 1, i + size + 1, own[i + size], weight)
+            for i in range(len(own))
+            for size, weight in enumerate((loop, 0.4, skip))
+            if weight is not None and i + size < len(own)
+        ]
+        for own in lists
+    ]
+    ends = [{len(own): exit} for own in lists]
+    made = automata.hmm(lists, loop=loop, forward=0.4, skip=skip, exit=exit, given=given)
+    for mine, other in zip(made, automata.from_arcs(arcs, 0, ends, given=given), strict=True):
+        np.testing.assert_array_equal(mine, other)
+        assert mine.dtype == other.dtype
+        assert mine.flags.c_contiguous
+
+
+def test_hmm_of_no_sequence_has_no_edge() -> None:
+    assert [array.shape for array in automata.hmm([])] == [(4, 0), (0,), (2, 0), (2, 0), (0,)]
 
 
 def test_costs_are_minus_the_logarithm_of_probabilities() -> None:
@@ -93,11 +122,75 @@ def test_ctc_takes_lists_of_any_lengths() -> None:
         ([[(0, 1, 2, math.nan)]], {"given": "cost"}, "has the cost nan"),
         ([[], []], {"starts": [0]}, "there are 2 sequences, but 1 starts and 2 maps of ends"),
         ([[(0, 1, 2)]], {"ends": [{1: -0.5}]}, "end 1 of sequence 0 has the weight -0.5"),
+        ([[(0, 1, 2, "a")]], {}, "arc .* of sequence 0 has the weight a, which is no probability"),
+        (
+            [[(0, 1, 2, 1e39)]],
+            {"given": "cost"},
+            r"cost 1e\+39, but must have one from -3.40282e\+38 to 3.40282e\+38, or inf",
+        ),
+        ([[(0, 1, 2)]], {"ends": [{1: -1e39}], "given": "cost"}, r"end 1 .* has the cost -1e\+39"),
+        (
+            [[(0, 2**31 - 1, 1)], [(0, 1, 1)]],
+            {},
+            "state 1 of sequence 1 becomes 2147483649, .* but an int32 holds at most 2147483647",
+        ),
     ],
 )
 def test_arcs_that_mean_nothing_are_refused(arcs, options, text: str) -> None:
     with pytest.raises(RangeError, match=f"^from_arcs: .*{text}"):
         automata.from_arcs(arcs, **options)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_cost_of_no_edge_is_infinite() -> None:
+    made = automata.from_arcs([[(0, 1, 2, math.inf), (0, 1, 2, 3e38)]], given="cost")
+    np.testing.assert_array_equal(made.weights, np.array([math.inf, 3e38], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arcs", "ends", "text"),
+    [
+        ([[(0, 1)]], None, r"`arcs\[0\]\[0\]` is \(0, 1\), but must be \(source, target, label\)"),
+        ([[], [(0, 1, 2, 3, 4)]], None, r"`arcs\[1\]\[0\]` is \(0, 1, 2, 3, 4\), but must be"),
+        ([(0, 1, 2)], None, r"`arcs\[0\]\[0\]` is 0, but must be"),
+        ([5], None, r"`arcs\[0\]` is 5, but must be a list of arcs"),
+        (5, None, "`arcs` is 5, but must be a list of lists"),
+        ([[]], {1: 0.5}, r"`ends\[0\]` is 1, but must be a map from states to weights"),
+        ([[]], 3, "`ends` is 3, but must be a list of maps"),
+    ],
+)
+def test_lists_that_are_none_of_arcs_are_refused(arcs, ends, text: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^from_arcs: {text}"):
+        automata.from_arcs(arcs, ends=ends)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"), [(automata.ctc, "targets"), (automata.hmm, "labels")], ids=["ctc", "hmm"]
+)
+def test_labels_that_are_no_list_of_lists_are_refused(make, name: str) -> None:
+    text = rf"^{make.__name__}: `{name}\[0\]` is 1, but must be a list of labels\."
+    for flat in ([1, 2], np.array([1, 2])):
+        with pytest.raises(ArgumentError, match=rf"{text}\n  hint: .* `\[{name}\]`"):
+            make(flat)
+    with pytest.raises(ArgumentError, match=f"^{make.__name__}: `{name}` is 5, but must be a list"):
+        make(5)
+
+
+def test_errors_name_the_builder_that_was_called() -> None:
+    with pytest.raises(RangeError, match=r"^hmm: `loop` has the weight 2, which is no probability"):
+        automata.hmm([[1]], loop=2)
+    with pytest.raises(RangeError, match=r"^hmm: `exit` has the cost nan"):
+        automata.hmm([[1]], exit=math.nan, given="cost")
+    with pytest.raises(RangeError, match=r"^hmm: `given` must be 'probability' or 'cost'"):
+        automata.hmm([[1]], given="costs")
+    with pytest.raises(RangeError, match=r"^hmm: label -1 of sequence 1"):
+        automata.hmm([[1], [-1]])
+    with pytest.raises(RangeError, match=r"^ctc: `targets\[1\]\[2\]` is 3, but that is `blank`"):
+        automata.ctc([[1], [1, 2, 3]], blank=3)
+    with pytest.raises(RangeError, match=r"^ctc: `blank` is -1, but must be an integer from 0"):
+        automata.ctc([[1]], blank=-1)
+    with pytest.raises(ArgumentError, match=r"^draw: `automata` is of the type int, without `edg"):
+        automata.draw(3)
 
 
 @pytest.mark.parametrize("labels", [[[1.7, 2]], [["1", 2]], [[math.nan]], [[2**31]], [[-1]]])
@@ -123,14 +216,161 @@ def test_validate_says_what_is_wrong() -> None:
         automata.validate(made, 3, [3, 1])
     with pytest.raises(RangeError, match="is 2, but must be from 0 to 1, the classes"):
         automata.validate(made, 2)
-    with pytest.raises(RangeError, match="`weights` has NaN"):
-        automata.validate(made._replace(weights=np.full_like(made.weights, np.nan)), 3)
-    foreign = made._replace(start_end_states=np.array([[0, 1], *made.start_end_states[1:]]))
+    foreign = made._replace(start_end_states=np.array([[0, 1], made.start_end_states[1]], np.int32))
     with pytest.raises(RangeError, match="the start of sequence 1, state 1, belongs to sequence 0"):
         automata.validate(foreign, 3)
     shared = made._replace(edges=np.where(made.edges == 9, 0, made.edges))
     with pytest.raises(RangeError, match="state 0 belongs to the sequences 0 and 1"):
         automata.validate(shared, 3)
+
+
+def with_weight(made: automata.Automata, name: str, weight: float) -> automata.Automata:
+    """The automata with another weight of the last edge or end."""
+    array = getattr(made, name).copy()
+    array[-1] = weight
+    return made._replace(**{name: array})
+
+
+@pytest.mark.parametrize("name", ["weights", "end_weights"])
+@pytest.mark.parametrize("weight", [-math.inf, math.nan, 3e6, -3e6])
+def test_validate_refuses_what_sums_do_not_hold(name: str, weight: float) -> None:
+    made = automata.hmm([[0], [1]], loop=None)
+    automata.validate(with_weight(made, name, 2.9e6), 2, [1, 1])
+    wrong = with_weight(made, name, weight)
+    place = len(getattr(made, name)) - 1
+    text = rf"^validate: `{name}\[{place}\]`, of sequence 1, is {float(weight)}, but must be from "
+    for lengths in (None, [1, 1]):
+        with pytest.raises(RangeError, match=text + r"-2.9e\+06 to 2.9e\+06, what .* in float32"):
+            automata.validate(wrong, 2, lengths)
+    scores = np.zeros((1, 2, 2), np.float32)
+    assert not np.isfinite(fsa_loss(scores, **wrong.arguments(), normalized=True)[1])
+
+    made = automata.Automata(**made.arguments(np.float64))
+    if np.isfinite(weight):
+        wider = with_weight(made, name, weight)
+        automata.validate(wider, 2, [1, 1])
+        loss = fsa_loss(scores.astype(np.float64), **wider.arguments(), normalized=True)
+        np.testing.assert_allclose(loss, [0, weight])
+        weight *= 1e10
+    with pytest.raises(RangeError, match=r"-1e\+15 to 1e\+15, what sums in float64 hold"):
+        automata.validate(with_weight(made, name, weight), 2)
+
+
+def test_an_infinite_cost_is_that_of_no_edge_and_no_end() -> None:
+    made = automata.hmm([[0], [1]])
+    foreign = np.concatenate([made.end_states, [[0, 7], [3, -1]]], 1).astype(np.int32)
+    costs = np.append(made.end_weights, np.full(2, np.inf, np.float32))
+    automata.validate(made._replace(end_states=foreign, end_weights=costs), 2, [1, 4])
+    made = with_weight(made, "end_weights", np.inf)
+    automata.validate(made, 2)
+    with pytest.raises(RangeError, match="sequence 1 has no path of 1 frames"):
+        automata.validate(made, 2, [1, 1])
+    unused = np.full(2, np.nan, np.float32)
+    automata.validate(made._replace(end_states=None, end_weights=unused), 2, [1, 1])
+
+
+def test_validate_refuses_an_end_that_is_another_sequences_state() -> None:
+    made = automata.hmm([[0, 1], [1]])
+    foreign = made._replace(end_states=np.array([[0, 1], [2, 2]], np.int32))
+    with pytest.raises(RangeError, match="the end of sequence 1, state 2, belongs to sequence 0"):
+        automata.validate(foreign, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "text"),
+    [
+        ("edges", (0, 1), -1, r"`edges\[0, 1\]` is -1, but must be from 0 to 2147483647, a state"),
+        ("edges", (3, 2), 2, r"`edges\[3, 2\]` is 2, but must be from 0 to 1, a sequence of"),
+        ("start_end_states", (0, 1), -5, r"`start_end_states\[0, 1\]` is -5, but must be from 0"),
+        ("end_states", (0, 1), 4, r"`end_states\[0, 1\]` is 4, but must be from 0 to 1, a seq"),
+        ("end_states", (1, 0), -1, r"`end_states\[1, 0\]` is -1, but must be from 0 to 2147483647"),
+    ],
+)
+def test_validate_refuses_numbers_out_of_range(name: str, place, value: int, text: str) -> None:
+    made = automata.hmm([[0, 1], [1]])
+    getattr(made, name)[place] = value
+    with pytest.raises(RangeError, match=f"^validate: {text}"):
+        automata.validate(made, 2)
+    with pytest.raises(RangeError, match=text.partition(",")[0]):
+        fast_viterbi(np.zeros((1, 2, 2), np.float32), **made.arguments())
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "lengths", "kind", "text"),
+    [
+        (2, [1.7, 1], RangeError, r"`lengths\[0\]` is 1.7, but must be an integer from 0 to 2147"),
+        (2, np.ones(2), RangeError, r"`lengths\[0\]` is 1.0, but must be an integer"),
+        (2, [1, -1], RangeError, r"`lengths\[1\]` is -1, but must be an integer from 0 to 2147"),
+        (2, [2**32 + 1, 1], RangeError, r"`lengths\[0\]` is 4294967297, but must be an integer"),
+        (2, 3, ArgumentError, "`lengths` is 3, but must be a list of integers"),
+        (2, [3], ShapeError, "axis `b` is 2 in `start_end_states` but 1 in `lengths`"),
+        (-1, None, RangeError, "`n_classes` is -1, but must be an integer from 0 to 2147483647"),
+        (1.5, None, RangeError, "`n_classes` is 1.5, but must be an integer"),
+        (0, None, RangeError, r"`edges\[2, 0\]` is 0, but there is none, the classes of"),
+    ],
+)
+def test_validate_refuses_other_arguments_by_name(n_classes, lengths, kind, text: str) -> None:
+    with pytest.raises(kind, match=f"^validate: {text}"):
+        automata.validate(automata.hmm([[0, 1], [1]]), n_classes, lengths)
+
+
+def test_errors_of_validate_name_what_it_was_given() -> None:
+    made = automata.hmm([[0, 1], [1]])
+    wrong = [
+        (made._replace(edges=made.edges[:3]), ShapeError, "must be 4 but is 3 in `edges`"),
+        (made._replace(weights=made.weights[:2]), ShapeError, "is 6 in `edges` but 2 in `weights`"),
+        (
+            made._replace(edges=made.edges.astype(np.int64)),
+            DtypeError,
+            "must be int32, but is int64",
+        ),
+        (
+            made._replace(weights=made.weights.astype(np.float64)),
+            DtypeError,
+            "`end_weights` is flo",
+        ),
+        (made.arguments(), ArgumentError, "`automata` is of the type dict, without `edges`"),
+    ]
+    for given, kind, text in wrong:
+        with pytest.raises(NativeOpsError, match=f"^validate: .*{text}") as caught:
+            automata.validate(given, 2, [2, 1])
+        assert isinstance(caught.value, kind)
+        assert "am_scores" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_validate_finds_a_path_where_there_is_one(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes = {"b": 5, "c": 2, "e": 18} | ({"m": 4} if seed % 2 else {})
+    made = automata.Automata(**_paths.example(random, sizes)).arguments(np.float32)
+    for frames in [*range(9), 50, 51, 52, 53]:
+        scores = np.zeros((frames, 5, 2), np.float32)
+        for b, best in enumerate(fast_viterbi(scores, **made).scores):
+            # The others' edges become none, so that only this sequence can be without a path.
+            alone = {**made, "lengths": [0] * 5}
+            alone["lengths"][b] = frames
+            found = fast_viterbi(scores, **alone).scores
+            lacking = np.flatnonzero(found == -np.inf)
+            assert (b in lacking) == (best == -np.inf)
+            given, lengths = automata.Automata(**made), alone["lengths"]
+            if len(lacking) == 0:
+                automata.validate(given, 2, lengths)
+                continue
+            with pytest.raises(
+                RangeError, match=f"^validate: sequence {lacking[0]} has no path of"
+            ):
+                automata.validate(given, 2, lengths)
+
+
+def test_validate_follows_circles_of_any_length() -> None:
+    circles = [[(i, (i + 1) % n, 0) for i in range(n)] for n in (2, 3, 7)]
+    made = automata.from_arcs([*circles, [(0, 1, 0)]], ends=[{0: 1.0}] * 3 + [{1: 1.0}])
+    automata.validate(made, 1, [2_000_000_000, 3 * 10**8, 7 * 10**8, 1])
+    for b, length in enumerate([2_000_000_001, 3 * 10**8 + 2, 7 * 10**8 + 6, 2]):
+        lengths = [2, 3, 7, 1]
+        lengths[b] = length
+        with pytest.raises(RangeError, match=f"sequence {b} has no path of {length} frames"):
+            automata.validate(made, 1, lengths)
 
 
 def test_weights_are_of_the_dtype_of_the_scores() -> None:

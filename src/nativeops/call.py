@@ -386,6 +386,8 @@ class Op(Generic[F]):
         else:
             text = "has no gradient."
         hint = "if it is a constant, use `detach()`, `jax.lax.stop_gradient` or `tf.stop_gradient`."
+        if not self.built_in:
+            hint = f"declare its rule with `@{self.name}.gradient`; {hint}"
         return message(self.name, text, hint=hint)
 
     def not_through(self, output: str) -> str:

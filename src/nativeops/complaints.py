@@ -43,6 +43,11 @@ _WAYS_OUT = (
         "a GPU runs it: write `[=] KERNEL(...)`",
     ),
     (
+        r"'(?:max|min)' was not declared|"
+        r'^calling a (?:constexpr )?__host__ function\("(?:(?:::)?std::)?(?:max|min)\b',
+        "the larger and the smaller of two numbers are `max2` and `min2`, on every device",
+    ),
+    (
         r'^calling a (?:constexpr )?__host__ function\("(?:::)?std::',
         "a GPU has no containers or streams of the standard library; `dev.workspace` lends memory",
     ),

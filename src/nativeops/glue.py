@@ -51,6 +51,7 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     tuned = {macro: found[of] for macro, of in TUNED.items() if of in found}
     parts = [
         f"// Generated from the declarations beside {header.name}; do not edit.",
+        *["#define NATIVEOPS_THREADS_APART"] * (raw_text(header) == "apart"),
         '#include "nativeops/devices/entry.h"',
     ]
     if any("cuda" in op.devices for op in ops):
@@ -97,6 +98,11 @@ UNTILED = "NATIVEOPS_LEVEL < 3 || defined(NATIVEOPS_USER_OP)"
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.S)
 _TUNED = re.compile(r"\bnamespace\s+(?:nativeops\s*::\s*)?tuned\b")
+_LAUNCH = re.compile(r"\blaunch\s*\(")
+_TOGETHER = re.compile(
+    r"(?<!\.)\bsync\s*\(|\b(?:__sync|__shfl|warp_|block_)\w+|\b(?:warpSize|SHARED|__shared__)\b"
+    r"|\brange\s*\("
+)
 _KERNEL = re.compile(r"\bvoid\s+(\w+)\s*\(\s*Device\b")
 
 
@@ -148,6 +154,19 @@ def _check_variant(ops: list[Op[Any]], variant: Path) -> None:
         text = f"{variant} has no tuned kernel of the ops of {header.name}."
         hint = f"write `void {ops[0].name}(...)` in its namespace nativeops::tuned, or rename it."
         raise BuildError(message(ops[0].name, text, hint=hint))
+
+
+def raw_text(header: Path) -> str:
+    """What the threads do that a header launches as in CUDA; empty if it launches none.
+
+    ``"apart"``: nothing with the others of their block, so that the CPU runs all of them in turn,
+    and an index that is used once is as good as a loop. ``"together"``: there is one for each block
+    on the CPU.
+    """
+    code = "".join(map(_code, kernel_files(header)))
+    if not _LAUNCH.search(code):
+        return ""
+    return "together" if _TOGETHER.search(code) else "apart"
 
 
 def _kernels(path: Path) -> list[str]:

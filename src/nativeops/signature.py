@@ -401,7 +401,9 @@ class Signature:
             f"but has {_axes(len(array.shape))}."
         )
         missing = len(spec.axes) - len(array.shape)
-        hint = f"add {_axes(missing)} of size 1 with `{spec.name}[None]`." if missing == 1 else None
+        words = spec.axis_words  # what is left away most is the batch
+        place = ":, " * words.index("b") if "b" in words else ""
+        hint = f"add 1 axis of size 1 with `{spec.name}[{place}None]`." if missing == 1 else None
         raise ShapeError(message(self.op, text, given, hint))
 
     def _fail_size(
@@ -425,7 +427,17 @@ class Signature:
             hint = f"give `{name}` the same size along both."
         elif len(own) == 2 and spec.axes[1].name == axis and own[0] == wanted:
             hint = f"`{name}` fits when transposed: did you mean `{name}.swapaxes(-1, -2)`?"
+        elif axis in origin and (swap := self._swap(given, origin[axis], axis, size)):
+            hint = f"`{origin[axis]}` has {size} elsewhere: did you mean `{origin[axis]}.{swap}`?"
         raise ShapeError(message(self.op, text, given, hint))
+
+    def _swap(self, given: Sequence[Given], name: str, axis: str, size: Any) -> str:
+        """How an array would have a size along an axis that it has along another one."""
+        spec = next(spec for spec in self.inputs if spec.name == name)
+        own = self._own_axes(spec, next(array for array in given if array.name == name))
+        place = spec.axis_words.index(axis)
+        found = [i for i, other in enumerate(own) if i != place and other == size]
+        return f"swapaxes({place - len(own)}, {found[0] - len(own)})" if found else ""
 
 
 def _is_no_size(size: Any) -> bool:

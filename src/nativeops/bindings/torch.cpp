@@ -358,8 +358,10 @@ const char* connect(const char* libtorch_cpu, const char* libtorch_cuda) {
 
 const char* implement(int id, const char* space, const char* name, const char* key, bool into) {
   static constexpr auto kernels = table(std::make_integer_sequence<int, kSlots>{});
-  if (slots_taken == kSlots) return "too many ops are registered with PyTorch";
-  const int slot = slots_taken++;
+  int slot = 0;  // one for all devices
+  while (slot < slots_taken && (slot_ids[slot] != id || slot_into[slot] != into)) ++slot;
+  if (slot == kSlots) return "too many ops are registered with PyTorch";
+  slots_taken = std::max(slots_taken, slot + 1);
   slot_ids[slot] = id;
   slot_into[slot] = into;
   Library library;  // never freed: it owns the registration

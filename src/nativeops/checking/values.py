@@ -16,6 +16,7 @@ from nativeops.call import Op
 from nativeops.checking import source
 from nativeops.checking.faults import fault
 from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
+from nativeops.errors import RangeError
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed, mistakes, plain_case
 from nativeops.testing.aspects import num_threads, unwritten
@@ -92,6 +93,8 @@ def run(case: OpCase) -> Finding | None:
         if isinstance(error, AssertionError):
             return explain(case, str(error))
         text = f"{type(error).__name__}: {error} ({case})"
+        if case.op.make_example is None and isinstance(error, RangeError):
+            text += f"; say what values are valid with `@{case.op.name}.example`"
         return found(case.op.name, "a valid call fails", text, source.kernel(case.op))
     return None
 

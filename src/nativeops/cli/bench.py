@@ -42,7 +42,7 @@ def bench(
         typer.Argument(
             help="An op; a file NAME.py with NAME_bench.py beside it, or a folder of such; or "
             "`overhead` of calls in all frameworks, `stack` of recurrent layers. Without it, all "
-            "ops of the package."
+            "ops of the package, which takes an hour or more."
         ),
     ] = None,
     sizes: Annotated[

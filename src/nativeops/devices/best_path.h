@@ -4,6 +4,7 @@
 // states that of the team's threads.
 #pragma once
 #include "nativeops/devices/automaton.h"
+#include "nativeops/devices/logarithm.h"
 #include "nativeops/devices/parts.h"
 
 namespace nativeops {
@@ -18,7 +19,10 @@ struct PathSearch {
   Out<int32_t, 2> alignment;
   int64_t b, frames;
 
-  KERNEL A score(int64_t t, int32_t slot) const { return scores(t, b, graph.list(kClasses)[slot]); }
+  KERNEL A score(int64_t t, int32_t slot) const {
+    return static_cast<A>(bounded(A(scores(t, b, graph.list(kClasses)[slot]))));
+  }
+  KERNEL double weight(int32_t edge) const { return bounded(A(automata.weights(edge))); }
 
   // How a state is reached best: by the first of equally good arcs, given as its position among
   // those that lead to any state; -1 if there is none.
@@ -34,8 +38,7 @@ struct PathSearch {
     const int32_t *const slot = graph.list(kInSlot), *const edge = graph.list(kInEdge);
     Arrival best{lowest<double>(), -1};
     for (int32_t i = begin[s]; i < begin[s + 1]; ++i) {
-      const double weight = A(automata.weights(edge[i]));
-      const double score = (before[from[i]] + emitted(slot[i])) - weight;
+      const double score = (before[from[i]] + emitted(slot[i])) - weight(edge[i]);
       if (score > best.score) best.score = score, best.arc = i;
     }
     return best;
@@ -50,8 +53,9 @@ struct PathSearch {
   KERNEL int32_t best_end(const double* last, double* total) const {
     int32_t where = -1, none = 0;
     double most = lowest<double>();
-    for_ends(automata, graph, b, [&](int32_t state, double cost) {
+    for_ends(automata, graph, b, [&](int32_t state, double own) {
       const int32_t s = graph.find(kTableA, kStates, none, state, false);
+      const double cost = bounded(own);
       if (s < 0 || !(last[s] - cost > most)) return;
       most = last[s] - cost;
       where = s;

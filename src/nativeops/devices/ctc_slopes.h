@@ -7,6 +7,25 @@
 
 namespace nativeops::ctc {
 
+// Which labels of a target are the same: 0: the next one that is, n if there is none; 1: that, but
+// -1 where one is before it.
+using Links = View<int32_t, 3>;  // b 2 s
+
+template <class T, class I>
+void link(Device& dev, const Problem<T, I>& problem, const Links& links) {
+  const View<int32_t, 2> first{links.data, {links.size(0), links.size(2)}, {links.stride(0), 1}};
+  for_each(dev, first, [=] KERNEL(int64_t b, int64_t i) {
+    const int64_t n = problem.labels(b);
+    if (i >= n) return;
+    const int64_t label = problem.label(b, i);
+    int64_t next = i + 1, before = 0;
+    while (next < n && problem.label(b, next) != label) ++next;
+    while (problem.label(b, before) != label) ++before;
+    links(b, 0, i) = static_cast<int32_t>(next);
+    links(b, 1, i) = static_cast<int32_t>(before < i ? -1 : next);
+  });
+}
+
 // to[t,b]: softmax less posterior of the blank, then of the class of each label, but kAgain where
 // the target had it before.
 template <class T, class I>
@@ -17,13 +36,12 @@ struct Slopes {
   Walk<T, I> walk;
   int64_t block;
   Row before, behind;  // the kept weights: alpha before the first frame, beta behind the last
-  double* memory;      // kBlock rows of alpha, two of beta, and what follows
+  double* memory;      // kBlock rows of alpha, two of beta, and `occupied`
+  Links links;
   Out<T, 3> to;
 
   // Numbers of memory for targets of so many labels.
-  static int64_t count(int64_t labels) {
-    return (2 * (kBlock + 2) + 1) * (2 * labels + 1) + 2 * labels;
-  }
+  static int64_t count(int64_t states) { return (2 * (kBlock + 2) + 1) * states; }
 
   KERNEL int64_t first() const { return block * kBlock; }
   KERNEL int64_t end() const {  // of the frames that the sequence has
@@ -35,13 +53,10 @@ struct Slopes {
   }
   KERNEL Row alpha(int64_t t) const { return t < first() ? before : row(t - first()); }
   KERNEL Row beta(int64_t t) const { return t == end() ? behind : row(kBlock + t % 2); }
-  KERNEL View<double, 1> more(int64_t i) const {  // of as many numbers as there are states
+  KERNEL View<double, 1> occupied() const {  // p(s at t)
     const int64_t states = walk.problem.most_states();
-    return dense(memory + (2 * (kBlock + 2) + i) * states, states);
+    return dense(memory + 2 * (kBlock + 2) * states, states);
   }
-  KERNEL View<double, 1> occupied() const { return more(0); }  // p(s at t)
-  // The next label of the target that is the same; n if there is none, -1 where one is before it.
-  KERNEL View<double, 1> same() const { return more(1); }
 
   KERNEL void run(Team team, double score) const {
     const Slopes self = *this;
@@ -51,8 +66,6 @@ struct Slopes {
       team.each(0, to.size(2), [=](int64_t i) { self.to(t, b, i) = T(A(0)); });
     }
     if (none) return;
-    link(team);
-    team.sync();
     walk_forth(team);
     const Wide all = total(team);
     for (int64_t t = end() - 1; t >= first(); --t) step(team, t, all);
@@ -63,24 +76,6 @@ struct Slopes {
     const int64_t b = walk.b;
     const double mark = score == score ? Extreme<double>::highest : score;
     team.each(first(), end(), [=](int64_t t) { set(log_sums, mark, 0, t, b); });
-  }
-
-  KERNEL void link(Team team) const {
-    const Slopes self = *this;
-    const int64_t n = walk.n(), b = walk.b;
-    team.each(0, n, [=](int64_t i) {
-      const int64_t label = self.walk.problem.label(b, i);
-      int64_t next = i + 1, before = 0;
-      while (next < n && self.walk.problem.label(b, next) != label) ++next;
-      while (self.walk.problem.label(b, before) != label) ++before;
-      self.same()(i) = static_cast<double>(before < i ? -1 : next);
-      self.following()(i) = static_cast<double>(next);
-    });
-  }
-  KERNEL View<double, 1> following() const {
-    auto view = more(1);
-    view.data += walk.problem.targets.size(1);
-    return view;
   }
 
   KERNEL void walk_forth(Team team) const {
@@ -128,13 +123,13 @@ struct Slopes {
     team.each(0, to.size(2), [=](int64_t place) {
       const int64_t first = place - 1;
       double sum = blanks;
-      if (first >= n || (first >= 0 && self.same()(first) < 0)) {
+      if (first >= n || (first >= 0 && self.links(b, 1, first) < 0)) {
         self.to(t, b, place) = T(first >= n ? A(0) : A(kAgain));
         return;
       }
       if (first >= 0) {
         sum = 0;
-        for (int64_t i = first; i < n; i = static_cast<int64_t>(self.following()(i))) {
+        for (int64_t i = first; i < n; i = self.links(b, 0, i)) {
           sum += self.occupied()(n + 1 + i);
         }
       }

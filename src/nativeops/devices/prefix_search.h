@@ -82,7 +82,7 @@ class Search {
     choose_labels(log_prob, labels);
     stay(log_prob);
     merge(log_prob, frame);
-    propose(log_prob);
+    propose(log_prob, labels);
     select(log_prob, labels, frame);
   }
 
@@ -98,6 +98,11 @@ class Search {
   struct Candidate {
     double score;
     int64_t from, order;
+  };
+
+  // An extension that is in the beam already.
+  struct Taken {
+    int64_t from, label;
   };
 
   double bonus(int64_t length) const {
@@ -151,7 +156,7 @@ class Search {
       const auto [parent, label, length] = node(longer);
       const int64_t from = parent == kNone ? kNone : place_[parent];
       if (from == kNone) continue;
-      taken_.push_back({0.0, from, label});
+      taken_.push_back({from, label});
       if (log_prob[label] < options_.threshold) continue;
       const Hypothesis& h = beam_[from];
       const double best = best_before(h, label).best + log_prob[label];
@@ -162,15 +167,19 @@ class Search {
       longer.label.sum = logaddexp(longer.label.sum, sum_before(h, label) + log_prob[label]);
     }
     for (const Hypothesis& h : beam_) place_[h.prefix] = kNone;
+    std::sort(taken_.begin(), taken_.end(),
+              [](const Taken& a, const Taken& b) { return a.from < b.from; });
   }
-  bool in_beam(int64_t from, int64_t label) const {
-    return std::any_of(taken_.begin(), taken_.end(), [&](const Candidate& taken) {
-      return taken.from == from && taken.order == label;
-    });
+  // Marks the labels that extend hypothesis r to one that is in the beam already, whose paths
+  // `merge` has added there; `taken` is the first of those, and is moved behind them.
+  void mark_taken(int64_t r, std::vector<Taken>::const_iterator& taken) {
+    for (; taken != taken_.end() && taken->from == r; ++taken) mark_[taken->label] = r;
   }
 
-  void propose(const double* log_prob) {
+  void propose(const double* log_prob, int64_t labels) {
     candidates_.clear();
+    mark_.assign(static_cast<size_t>(labels), kNone);
+    auto taken = taken_.cbegin();
     double least = std::numeric_limits<double>::infinity();
     for (size_t r = 0; r < next_.size(); ++r) {
       const double own = score(next_[r]);
@@ -181,13 +190,14 @@ class Search {
     const bool full = static_cast<int64_t>(candidates_.size()) >= options_.width;
     for (size_t r = 0; r < beam_.size(); ++r) {
       const Hypothesis& h = beam_[r];
+      mark_taken(static_cast<int64_t>(r), taken);
       const double more = bonus(node(h).length + 1), sum = h.sum();
       for (size_t k = 0; k < order_.size(); ++k) {
         const int64_t label = order_[k];
         if (full && sum + log_prob[label] + more < least) break;
         const double own = sum_before(h, label) + log_prob[label] + more;
-        if (own == kNever || (full && own < least) || in_beam(static_cast<int64_t>(r), label))
-          continue;
+        const bool is_taken = mark_[label] == static_cast<int64_t>(r);
+        if (own == kNever || (full && own < least) || is_taken) continue;
         candidates_.push_back({own, static_cast<int64_t>(r), static_cast<int64_t>(k)});
       }
     }
@@ -224,8 +234,9 @@ class Search {
   Prefixes prefixes_;
   Times times_;
   std::vector<Hypothesis> beam_, next_;
-  std::vector<int64_t> order_, place_;
-  std::vector<Candidate> candidates_, taken_;
+  std::vector<int64_t> order_, place_, mark_;
+  std::vector<Candidate> candidates_;
+  std::vector<Taken> taken_;
 };
 
 }  // namespace nativeops::prefix_search

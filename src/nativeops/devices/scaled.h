@@ -18,6 +18,7 @@ template <class A>
 struct Scale {
   using K = Exponent<A>;
   static constexpr K none = -(K(1) << (8 * sizeof(A) - 3));
+  static constexpr K beyond = -none / 2;  // the first exponent that is not held
   static constexpr A largest = sizeof(A) == 4 ? A(2.9e6) : A(1e15);  // |log| of a single number
   static constexpr K bias = sizeof(A) == 4 ? 127 : 1023;
   static constexpr int mantissa = sizeof(A) == 4 ? 23 : 52;
@@ -41,6 +42,8 @@ NATIVEOPS_INLINE A power_of(Exponent<A> k) {
 }
 
 // The same number with 1 <= m < 2. m must be finite, and 0 or at least the smallest normal number.
+// What comes to the largest exponent is beyond, and stays so whatever single number it is
+// multiplied with.
 template <class A>
 NATIVEOPS_INLINE Scaled<A> normalised(Scaled<A> a) {
   using K = Exponent<A>;
@@ -50,13 +53,15 @@ NATIVEOPS_INLINE Scaled<A> normalised(Scaled<A> a) {
   const K k = K(U(a.k) + U(bits >> Scale<A>::mantissa) - U(Scale<A>::bias));
   const A m = bit_cast<A>((bits & ((K(1) << Scale<A>::mantissa) - 1)) | one);
   const bool zero = a.m == 0 || k <= Scale<A>::none;
-  return {zero ? A(0) : m, zero ? Scale<A>::none : min2(k, -Scale<A>::none / 2)};
+  return {zero ? A(0) : m, zero                   ? Scale<A>::none
+                           : k < Scale<A>::beyond ? k
+                                                  : Scale<A>::beyond / 2 * 3};
 }
 
 // Whether a product or a sum has come to the largest number that can be held: it may be larger.
 template <class A>
 NATIVEOPS_INLINE bool is_beyond(Scaled<A> a) {
-  return a.k >= -Scale<A>::none / 2;
+  return a.k >= Scale<A>::beyond;
 }
 
 // Whether e^-cost is a number that can be held: not NaN, and not infinitely large.
@@ -103,14 +108,14 @@ NATIVEOPS_INLINE Scaled<A> scaled_exp(A cost) {
 // -log of the number; infinity of zero.
 template <class A>
 NATIVEOPS_INLINE A cost_of(Scaled<A> a) {
-  const A cost = -(log(a.m) + static_cast<A>(a.k) * A(0x1.62e42fefa39efp-1));
+  const A cost = 0 - (log(a.m) + static_cast<A>(a.k) * A(0x1.62e42fefa39efp-1));
   return a.m == 0 ? highest<A>() : cost;
 }
 // The same, rounded once, for large ones.
 template <class A>
 NATIVEOPS_INLINE double long_cost_of(Scaled<A> a) {
   const double k = static_cast<double>(a.k);
-  const double cost = -(log(static_cast<double>(a.m)) + k * 0x1.62e42fefa39efp-1);
+  const double cost = 0 - (log(static_cast<double>(a.m)) + k * 0x1.62e42fefa39efp-1);
   return a.m == 0 ? highest<double>() : cost;
 }
 

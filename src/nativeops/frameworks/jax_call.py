@@ -38,6 +38,8 @@ class Call:
         self.reuses = pairs if reuses else []
         eager = Call(handle, attributes, mask, reuses=False) if self.reuses else self
         self.compiled = _jit(op.name, lambda *arrays: compute(eager, arrays))
+        # What eager transforms run. JAX's own cache of such programs would keep thousands of them.
+        self.applied = _jit(op.name, lambda *arrays: primitive.bind(*arrays, call=self))
         self.partitioned = jax_sharding.partitioned(self, primitive)
         # What the handler reads. The first two names are none that an attribute could have.
         self.parameters = {"op.key": op.key, "op.want": np.int64(mask)}
@@ -101,6 +103,7 @@ class Handle:
         if len(self.calls) > _MOST:
             for old in list(self.calls.values()):
                 old.compiled.clear_cache()
+                old.applied.clear_cache()
             self.calls.clear()
             self.known.clear()
         return self.calls.get(key) or self.calls.setdefault(key, Call(self, attributes, mask))

@@ -40,10 +40,12 @@ def makes_large(call: "Call", arrays: Sequence[Any]) -> bool:
 
 
 def is_usual() -> bool:
-    """Whether the only device is the CPU, and nothing traces or looks at what is computed."""
+    """Whether the only device is the CPU, and nothing traces, looks at or guards what is done."""
     config = jax.config
     watched = config.jax_debug_nans or config.jax_debug_infs or config.jax_disable_jit
-    here = not watched and trace_state_clean()
+    # This way puts an array on the device by name; other guards let that pass.
+    guarded = "explicit" in (config.jax_transfer_guard_host_to_device or "")
+    here = not (watched or guarded) and trace_state_clean()
     return here and jax.default_backend() == "cpu" and jax.device_count() == 1
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.extend.core
 import jax.ffi
-from jax._src.dispatch import apply_primitive, prim_requires_devices_during_lowering
+from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax.interpreters import mlir
 
 from nativeops.errors import DeviceError, message, refused
@@ -51,8 +51,8 @@ def explained(op: str) -> Iterator[None]:
 
 
 def _run(*arrays: Any, call: "Call") -> Any:
-    with explained(call.op.name):
-        return apply_primitive(primitive, *arrays, call=call)
+    with explained(call.op.name), jax.disable_jit(False):
+        return call.applied(*arrays)
 
 
 def _lower(ctx: Any, *operands: Any, call: "Call") -> Any:

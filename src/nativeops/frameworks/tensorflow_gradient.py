@@ -112,9 +112,8 @@ class Gradient:
 def connect_gradient(handle: "Handle") -> None:
     """Let TensorFlow find the gradient of a node, and no derivative in forward mode."""
     name = handle.name
-    known = name in _handles
-    _handles[name] = handle
-    if known:
+    if name in _handles:
+        _handles[name] = handle
         return
 
     def gradient(node: Any, *d_outputs: Any) -> list[Any]:
@@ -124,8 +123,9 @@ def connect_gradient(handle: "Handle") -> None:
     def refuse(*_: Any) -> None:
         raise GradientError(_handles[name].op.no_forward_mode)
 
-    tf.RegisterGradient(name)(gradient)
     forwardprop._SPECIAL_CASES[name] = refuse
+    tf.RegisterGradient(name)(gradient)
+    _handles[name] = handle  # last: if it is interrupted, the next call begins anew
 
 
 def _sizes(like: Any) -> tuple[Any, ...]:

@@ -62,7 +62,9 @@ class Handle:
         declared, want = self.op.split_want(kwargs)
         arrays, attributes = self.op.bind(args, declared)
         call = self.call(attributes, self.op.wanted(want))
-        if key is not None:
+        if key is None:  # arrays by keyword, numbers of NumPy: their kernels count as well
+            key = repr((call.texts, call.mask))
+        if key not in self.calls:
             if len(self.calls) >= _MOST_CALLS:
                 self.calls.clear()
                 context.context().clear_kernel_cache()  # which has a kernel for each, without end

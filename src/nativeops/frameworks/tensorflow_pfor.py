@@ -18,10 +18,9 @@ def connect_pfor(handle: "Handle") -> None:
     signature = handle.op.signature
     if not all(spec.batch for spec in (*signature.inputs, *signature.outputs)):
         return
-    known = name in _handles
-    _handles[name] = handle
-    if not known:
+    if name not in _handles:
         pfor.RegisterPFor(name)(lambda given: _vectorise(_handles[name], given))
+    _handles[name] = handle  # last: if it is interrupted, the next call begins anew
 
 
 def _vectorise(handle: "Handle", given: Any) -> list[Any]:

@@ -161,7 +161,13 @@ def _sizes(name: str, gates: int, weights: Sequence[Sequence[Any]]) -> Sizes:
     if len(shape) != 2:
         text = f"`weights[0][{word}]` ({which}) must have 2 axes, but has {len(shape)}."
         raise ShapeError(message(name, text))
-    return Sizes(gates, shape[1], shape[0] if projected else shape[1], projected)
+    if projected:
+        return Sizes(gates, shape[1], shape[0], projected)
+    # Two matrices with as many rows tell the units; it is the columns then that are wrong.
+    rows = _shape(name, "weights[0][0]", weights[0][0], 2)[:1]
+    agree = rows == shape[:1] and isinstance(rows[0], int) and rows[0] % gates == 0
+    units = rows[0] // gates if agree else shape[1]
+    return Sizes(gates, units, units, projected)
 
 
 def _check_weights(

@@ -69,8 +69,8 @@ def ctc_loss(
     NaN: stays in its own sequence.
     Gradient: for ``logits``, fused with the softmax; 0 beyond a length and where the loss is
         infinite.
-    Cost: O(t·b·(c + s)) time; about t·b·(s + 1) numbers while it runs, half as many are kept where
-        a gradient is needed.
+    Cost: O(t·b·(c + s)) time; about t·b·(s + 1) numbers while it runs. Where a gradient is needed
+        t·b·(s + 4) are kept, and t·b·s/2 doubles at most are needed on the way.
     Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits, 2), ..)``.
     Source: Graves, Fernandez, Gomez & Schmidhuber 2006, Connectionist temporal classification.
 

@@ -73,7 +73,7 @@ def ctc_beam_search(
     }  # fmt: skip
     own: Any = lengths_of("ctc_beam_search", ctc_prefixes, "lengths", lengths, logits)
     weight = _WEIGHT.check("ctc_beam_search", scorer_weight)
-    if not math.isfinite(weight):
+    if not -math.inf < weight < math.inf:  # which torch.compile can follow, too
         text = f"`scorer_weight` must be a finite number, but is {scorer_weight!r}."
         raise RangeError(message("ctc_beam_search", text))
     if scorer is None or getattr(logits, "ndim", 0) not in (3, None):  # TensorFlow may not know it
@@ -98,7 +98,7 @@ def _on_host(array: Any) -> Any:
     try:
         return to_numpy(array)
     except Exception as error:
-        text = "a `scorer` is called from Python, which a compiled function cannot do."
+        text = "a `scorer` is called from Python: no compiled or transformed function can do that."
         hint = "search outside of it, or leave `scorer` away."
         raise ArgumentError(message("ctc_beam_search", text, hint=hint)) from error
 

@@ -189,6 +189,17 @@ def test_lengths_that_are_none_are_refused(framework: str) -> None:
             nativeops.ctc_beam_search(x, wrong)
 
 
+def test_torch_compiles_it_for_any_number_of_frames() -> None:
+    torch = pytest.importorskip("torch")
+    search = torch.compile(
+        lambda x: nativeops.ctc_beam_search(x, scorer_weight=0.5).scores,
+        backend="aot_eager", fullgraph=True, dynamic=True,
+    )  # fmt: skip
+    for frames in (6, 9):
+        x = torch.from_numpy(RANDOM.standard_normal((frames, 2, 5)))
+        assert torch.equal(search(x), nativeops.ctc_beam_search(x).scores)
+
+
 def test_compiled_function_cannot_call_a_scorer() -> None:
     jax = pytest.importorskip("jax")
     search = jax.jit(lambda x: nativeops.ctc_beam_search(x).tokens)

@@ -71,7 +71,7 @@ def test_packed_automata_are_the_same_without_gaps() -> None:
     targets = random.integers(1, 4, (4, 5))
     whole = ctc_fsa(targets, lengths)
     flat = np.concatenate([row[:n] for row, n in zip(targets, lengths, strict=True)])
-    packed = ctc_fsa_packed(np.concatenate([flat, [1, 1]]), lengths)
+    packed = ctc_fsa_packed(np.concatenate([flat, [-7, 0]]), lengths)
     states = np.concatenate([b * 13 + np.arange(2 * n + 3) for b, n in enumerate(lengths)])
     for b, n in enumerate(lengths):
         own = slice(packed.edge_offsets[b], packed.edge_offsets[b + 1])

@@ -39,13 +39,16 @@ void ctc_losses(Device& dev, In<T, 3> logits, In<I, 2> targets, In<int32_t, 1> i
         loss(walk.b) = T(static_cast<A>(value));
       });
   if (!slopes) return;
-  const int64_t count = ctc::Slopes<T, I>::count(targets.size(1));
+  auto own_links = dev.template workspace<int32_t>(2 * batch * targets.size(1));
+  const ctc::Links links = dense(own_links.data(), batch, 2, targets.size(1));
+  ctc::link(dev, problem, links);
+  const int64_t count = ctc::Slopes<T, I>::count(states);
   for_each_item<double>(
       dev, blocks * batch, count, [=] KERNEL(Team team, int64_t item, View<double, 1> scratch) {
         const int64_t b = item % batch, block = item / batch;
         const auto ends = [=](int64_t way) { return at(at(at(kept, way), block), b); };
         const ctc::Walk<T, I> walk{problem, b, sums};
-        const ctc::Slopes<T, I> some{walk, block, ends(0), ends(1), scratch.data, slopes};
+        const ctc::Slopes<T, I> some{walk, block, ends(0), ends(1), scratch.data, links, slopes};
         some.run(team, scores(b));
         if (!is_finite(scores(b))) some.mark(team, sums, scores(b));
       });

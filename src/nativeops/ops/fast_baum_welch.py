@@ -50,10 +50,12 @@ def fast_baum_welch(
     NaN: or -∞, as a weight, or as the score of a class that its automaton has, makes all of a
         sequence NaN.
     Range: in float32 a cost may be from -2.9e6 to 2.9e6, and the total of a sequence from -1.86e8
-        to 3.72e8; in float64 1e15 and 1e18. What is smaller is as -∞, what is larger as +∞.
+        to 3.72e8, also after each frame; in float64 1e15 and 1e18. What is smaller is as -∞, what
+        is larger as +∞.
     Gradient: none; `fsa_loss` has it.
-    Cost: O(t·e) time; (40 + 4·√t)·(e + 3·b) numbers of memory, or (40 + 2·t + 2·√t)·(e + 3·b) where
-        these are few. Where n threads share a long sequence, (2·√t + n·(50 + 2·√t))·(e + 3·b) more.
+    Cost: O(t·(e + b·c)) time; (40 + 4·√t)·(e + 3·b) numbers of memory, or
+        (40 + 2·t + 2·√t)·(e + 3·b) where these are few. Where n threads share a long sequence,
+        (2·√t + n·(50 + 2·√t))·(e + 3·b) more.
     Same as: RETURNN's ``fast_baum_welch``, but for the cases above.
     Source: Baum et al. 1970, A maximization technique; Rabiner 1989, section III.
 

@@ -24,6 +24,8 @@ struct TeamPaths {
   }
 };
 
+// scores[b] = max over all paths of Σ_t am_scores[t, b, class] - weight of the edge, less the cost
+// of the end; alignment[t, b]: the class that the best path has there
 template <class T, class Walk = TeamPaths>
 void fast_viterbi(Device& dev, In<T, 3> am_scores, In<int32_t, 2> edges, In<T, 1> weights,
                   In<int32_t, 2> start_end_states, In<int32_t, 1> lengths,

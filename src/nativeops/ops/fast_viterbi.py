@@ -49,6 +49,8 @@ def fast_viterbi(
         the first in theirs.
     NaN: or +∞ as the score of a class that the automaton has, or NaN or -∞ as a weight, makes the
         score of its sequence NaN and masks its alignment.
+    Range: a score or a weight beyond ±6.9e10 that is not infinite counts as that. They are added in
+        float64.
     Gradient: none; pick the scores of the alignment for one.
     Cost: O(t·e) time; 2·√t·(e + 3·b) double numbers of memory, or t·(e + 3·b) where these are few,
         and 41·(e + 3·b) integers of 4 bytes. Where n threads share a long sequence, 32·n more rows

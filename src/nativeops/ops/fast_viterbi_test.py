@@ -100,6 +100,26 @@ def test_of_equal_edges_the_first_of_the_list_is_taken(level: str) -> None:
 
 
 @each_level
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("masked", ["lowest", -1e20])
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_class_that_is_ruled_out_leaves_the_best_path_of_the_others(
+    level: str, dtype: str, masked, diagonal
+) -> None:
+    """The path has to say the class once, and is otherwise as probable as without its score."""
+    scores = np.log([[0.9, 0.1, 1], [0.1, 0.9, 1], [0.9, 0.1, 1], [0.2, 0.8, 1], [0.9, 0.1, 1]])
+    scores[:, 2] = np.finfo(dtype).min if masked == "lowest" else masked
+    edges, weights, ends = ctc_fsa(np.array([[1, 2]]))
+    order = np.arange(len(weights)) if diagonal else RANDOM.permutation(len(weights))
+    weights = weights.astype(dtype)
+    with selected(level):
+        found = fast_viterbi(scores.astype(dtype)[:, None], edges[:, order], weights[order], ends)
+    expected = forced_align(scores.astype(dtype)[:, None], np.array([[1, 2]])).labels
+    assert np.array_equal(found.alignment, expected)
+    assert found.scores == pytest.approx(-(2.0**36), rel=1e-6)
+
+
+@each_level
 def test_long_sequence_loses_nothing(level: str) -> None:
     scores = (RANDOM.standard_normal((20000, 1, 6)) - 3).astype("float32")
     edges, weights, ends = ctc_fsa(RANDOM.integers(1, 6, (1, 300)))

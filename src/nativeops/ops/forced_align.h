@@ -129,7 +129,7 @@ struct Lattice {
     const View<A, 2> now = at(best, t % 2), next = at(best, (t + 1) % 2);
     team.each(0, a.tokens(b) + 1, [=](int64_t i) {
       const A before = now(1, i), blank = now(0, i);
-      const bool stepped = before > blank;
+      const bool stepped = before > blank || before != before;
       next(0, i) = (stepped ? before : blank) + a.term(t, b, a.blank);
       int how = kStayed;
       if (i < a.tokens(b)) {

@@ -49,12 +49,13 @@ def forced_align(
         Where a sequence has no path at all, its labels are -1, its scores -∞ and its spans -1.
         Of equally good paths, that is taken which, seen from the end, ends in a target, stays in
         its state, and then rather comes from a blank than from a target.
-    NaN: among the scores of blank or targets in a state that a path can reach, makes all scores
-        of its sequence NaN, and labels -1.
+    NaN: among the scores of blank or targets in any frame of a sequence makes all its scores NaN,
+        and labels -1; so does +∞ where no path can be.
     Range: a score beyond ±6.9e10 that is not infinite counts as that. Scores are added in float64.
     Gradient: none.
     Cost: O(t·b·s) time; 3 bits of workspace (with AVX2 6) for each frame and target of the
-        sequences in work and 4 MB, on other devices than the tuned ones t·b·(s + 1) bytes.
+        sequences in work and 4 MB, or 36·s doubles a thread where that is more; on other devices
+        than the tuned ones t·b·(s + 1) bytes.
     Same as: ``torchaudio.functional.forced_align`` and ``merge_tokens``, for one sequence.
     Source: Graves et al. 2006, Connectionist temporal classification, section 4; Viterbi 1967.
 

@@ -117,7 +117,7 @@ class LatticeVectors {
     for (int64_t word = words_ - 1; word >= 0; --word) {
       const int64_t i = word * kLanes;
       const V before = simd::load(token_ + i - 1), blank = simd::load(blank_ + i);
-      const auto to_blank = before.raw > blank.raw;
+      const auto to_blank = (before.raw > blank.raw) | (before.raw != before.raw);
       simd::store(blank_ + i, V{to_blank ? before.raw : blank.raw} + score);
       const V stay = a_.label_loop ? simd::load(token_ + i) : none;
       const auto stepped = blank.raw > stay.raw;

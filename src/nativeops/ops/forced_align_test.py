@@ -221,6 +221,19 @@ def test_nan_stays_in_its_sequence_and_is_seen(level: str) -> None:
 
 
 @each_level
+@pytest.mark.parametrize("label_loop", [False, True])
+@pytest.mark.parametrize("token", [0, 1, 2])
+@pytest.mark.parametrize("frame", [0, 2, 4])
+def test_nan_of_any_class_in_any_frame_is_seen(level: str, label_loop, token, frame) -> None:
+    scores = np.zeros((5, 2, 3))
+    scores[frame, 0, token] = np.nan
+    with selected(level):
+        found = forced_align(scores, np.array([[1, 2], [1, 2]]), label_loop=label_loop)
+    assert np.isnan(found.scores[:, 0]).all()
+    assert not found.scores[:, 1].any()
+
+
+@each_level
 def test_nan_is_seen_without_targets(level: str) -> None:
     scores = np.zeros((4, 2, 2))
     scores[1, 0, 0] = np.nan

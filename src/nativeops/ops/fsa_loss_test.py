@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from nativeops import ctc_fsa, fast_baum_welch, fsa_loss
+from nativeops import ctc_fsa, fast_baum_welch, fsa_loss, segmental_loss
 from nativeops.ops._paths import example
 from nativeops.ops.fsa_loss import fsa_loss_grad
 from nativeops.testing.aspects import first_of_threads, levels, selected
@@ -184,7 +184,7 @@ def test_all_mass_on_the_target_costs_nothing() -> None:
     for t, label in enumerate([0, 2, 2, 0, 2, 0]):
         logits[t, 0, label] = 0
     edges, weights, ends = ctc_fsa(np.array([[2, 2]]))
-    assert fsa_loss(logits, edges, weights, ends) == 0
+    assert str(fsa_loss(logits, edges, weights, ends)[0]) == "0.0"
     grads = fsa_loss_grad(logits, edges, weights, ends, np.ones(1, "float32"))
     assert np.abs(grads.d_logits).max() == 0
 
@@ -281,6 +281,20 @@ def test_totals_beyond_all_numbers_are_told(batch: int, level: str) -> None:
         np.testing.assert_array_equal(sums[0] if sums.ndim > 1 else sums, np.full(batch, expected))
         value = np.nan if np.isnan(expected) else 0
         np.testing.assert_array_equal(grads.d_logits, np.full(logits.shape, value))
+
+
+@each_level
+def test_sum_that_was_beyond_all_numbers_on_the_way_is_told(level: str) -> None:
+    costs = np.array([-2.8e6] * 150 + [2.8e6] * 150, "float32")
+    scores = np.repeat(costs[:, None, None], 2, 2)
+    arcs = np.array([[0, 0, 1], [0, 1, 1], [0, 1, 1], [0, 0, 0]], "int32")
+    one = arcs, np.zeros(3, "float32"), np.array([[0], [1]], "int32")
+    with selected(level):
+        assert np.isnan(fsa_loss(-scores, *one, normalized=True))
+        assert np.isnan(fast_baum_welch(scores, *one).obs_scores).all()
+        assert np.isnan(segmental_loss(-scores[None], *one))
+        grads = fsa_loss_grad(-scores, *one, np.ones(1, "float32"), normalized=True)
+    assert np.isnan(grads.d_logits).all()
 
 
 @each_level

@@ -5,7 +5,9 @@
 
 namespace nativeops {
 
-// costs = -α[T, U]
+// costs = -α[T, U] with α[t, u] = log(e^(α[t-1, u] + log y[t-1, u, blank]) +
+// e^(α[t, u-1] + log y[t, u-1, targets[u-1]])), whose last step to (T, U) is the blank that ends;
+// y = softmax(logits), or e^logits where they are not to be normalised
 template <class T, class I>
 void rnnt_costs(Device& dev, In<T, 4> logits, In<I, 2> targets, In<int32_t, 1> logit_lengths,
                 In<int32_t, 1> target_lengths, Out<T, 1> costs, Out<Accum<T>, 4> lattice,
@@ -19,7 +21,9 @@ void rnnt_costs(Device& dev, In<T, 4> logits, In<I, 2> targets, In<int32_t, 1> l
   forward(dev, joint, cells, costs);
 }
 
-// d_logits[t, u, k] = d_costs · (y[t, u, k]·(b + l) - [k = blank]·b - [k = targets[u]]·l)
+// d_logits[t, u, k] = d_costs · (y[t, u, k]·(b + l) - [k = blank]·b - [k = targets[u]]·l), what is
+// in brackets clamped, without its first term where logits are not normalised; b, l: the
+// probabilities to leave (t, u) by the blank, by the label
 template <class T, class I>
 void rnnt_costs_grad(Device& dev, In<T, 4> logits, In<I, 2> targets, In<int32_t, 1> logit_lengths,
                      In<int32_t, 1> target_lengths, In<T, 1> d_costs, In<Accum<T>, 4> lattice,

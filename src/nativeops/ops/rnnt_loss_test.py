@@ -169,13 +169,16 @@ def test_one_symbol_a_frame_has_two_names() -> None:
     assert (rnnt_costs(*given).costs < rnnt_costs(*given, topology="rna").costs + 5).all()
 
 
-def test_clamp_bounds_each_number_before_what_flows_back_is_multiplied() -> None:
-    x, y, t_len, u_len = draw(2, 4, 3, 5)
+@pytest.mark.parametrize("level", levels())
+def test_clamp_bounds_each_number_before_what_flows_back_is_multiplied(level: str) -> None:
+    x, y, t_len, u_len = draw(2, 4, 3, 25)
     d_costs = np.array([3.0, -1.0])
     free = rnnt_costs_grad(x, y, t_len, u_len, np.ones(2))
     assert np.abs(free).max() > 0.2
-    for clamp, most in ((0.1, 0.1), (0.0, np.inf), (-1.0, np.inf)):
-        found = rnnt_costs_grad(x, y, t_len, u_len, d_costs, clamp=clamp)
+    assert ((free > 0.01) & (free < 0.02)).any(), "classes that are neither blank nor label"
+    for clamp, most in ((0.1, 0.1), (0.01, 0.01), (0.0, np.inf), (-1.0, np.inf)):
+        with selected(level):
+            found = rnnt_costs_grad(x, y, t_len, u_len, d_costs, clamp=clamp)
         expected = np.clip(free, -most, most) * d_costs[:, None, None, None]
         np.testing.assert_allclose(found, expected, atol=1e-15)
 

@@ -32,6 +32,8 @@ void segmental_loss(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<T, 1>
   });
 }
 
+// d_scores = -d_out[b] · P(the segment | all frames); d_weights, d_length_costs and d_end_weights
+// are the sums of d_out[b] · P over all segments that have the edge, the length or the end
 template <class T>
 void segmental_loss_grad(Device& dev, In<T, 4> scores, In<int32_t, 2> edges, In<T, 1> weights,
                          In<int32_t, 2> start_end_states, In<T, 1> d_out, In<int32_t, 1> lengths,

@@ -54,15 +54,17 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
         const RowSum<A> all = Rows::exponentials(team, z, t, b, grad);
         const bool here = !z_mask || z_mask(t, b);
         A total = 0, sum = 0;
+        bool none = true;  // that counts
         if (here) {
           lists.each(t, b, [&](int64_t i) {
             const A w = entries.value(weight, i, b);
-            total += w;
+            total += w, none = false;
             sum = weighed(w, all.surprise(A(z(t, b, entries.place(i, b)))), sum);
           });
         }
         const A factor = total / all.sum;
-        team.each(0, d, [=](int64_t j) { grad(j) = total == 0 ? A(0) : grad(j) * factor; });
+        none |= total == 0 && all.sum == all.sum;
+        team.each(0, d, [=](int64_t j) { grad(j) = none ? A(0) : grad(j) * factor; });
         team.sync();
         if (here && team.rank() == 0) {
           lists.each(t, b,
@@ -105,9 +107,13 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
             team.min(0, d, [=](int64_t j) { return A(z(t, b, j)) == all.largest ? j : d; });
         const bool here = !z_mask || z_mask(t, b);
         A total = 0;
-        if (here) lists.each(t, b, [&](int64_t i) { total += entries.value(weight, i, b); });
+        bool none = true;
+        if (here) {
+          lists.each(t, b, [&](int64_t i) { total += entries.value(weight, i, b), none = false; });
+        }
+        none |= total == 0 && all.sum == all.sum;
         team.each(0, d, [=](int64_t j) {
-          grad(j) = total == 0 ? A(0) : total * p(j) * (d_l + A(d_grad_z(t, b, j)) - pv);
+          grad(j) = none ? A(0) : total * p(j) * (d_l + A(d_grad_z(t, b, j)) - pv);
         });
         team.sync();
         if (team.rank() == 0) {

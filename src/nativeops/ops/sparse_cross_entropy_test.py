@@ -111,6 +111,22 @@ def test_nan_in_a_frame_without_entries_does_not_matter() -> None:
     assert not grads.d_z[:2].any()
 
 
+def test_weights_that_sum_up_to_nothing_hide_no_nan() -> None:
+    z = np.array([[[np.nan, 1.0, 2.0]], [[-np.inf] * 3], [[np.inf, 0.0, 1.0]], [[1.0, 2.0, 3.0]]])
+    time, label = np.arange(4).repeat(2)[:, None], np.array([0, 1] * 4)[:, None]
+    given = z, time, label, np.array([[1.0], [-1.0]] * 4)
+    made = cross_entropy(*given)
+    with np.errstate(invalid="ignore"):
+        expected = cross_entropy.reference(*given)
+    np.testing.assert_allclose(made.grad_z, expected.grad_z)
+    assert np.isnan(made.grad_z[:3]).all()
+    grads = cross_entropy_softmax_and_gradient_sparse_grad(
+        *given, np.ones((4, 1)), np.zeros_like(z), np.zeros((4, 1))
+    )
+    assert np.isnan(grads.d_z[:3]).all()
+    np.testing.assert_allclose(grads.d_z[3], [[-1, 1, 0]])
+
+
 def test_losses_have_the_same_bits_for_any_number_of_threads() -> None:
     z = RANDOM.standard_normal((30, 5, 20), dtype=np.float32)
     time, label = RANDOM.integers(0, 30, (5000, 5)), RANDOM.integers(0, 20, (5000, 5))

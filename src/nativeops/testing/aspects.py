@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nativeops import library
+from nativeops.glue import raw_text
 from nativeops.signature import ArraySpec
 from nativeops.testing.arrays import filled, numpy_dtype
 from nativeops.testing.tolerance import assert_same
@@ -129,8 +130,15 @@ def unwritten(case: "Case") -> str:
             at = tuple(int(i) for i in np.argwhere(same)[0])
             count = f"{int(same.sum())} of {same.size} elements" if same.ndim else "it"
             where = f"element {at} of " if same.ndim else ""
-            return f"{where}`{spec.name}` is never written ({count})"
+            return f"{where}`{spec.name}` is never written ({count}){_one_thread(case)}"
     return ""
+
+
+def _one_thread(case: "Case") -> str:
+    """Why text for CUDA may leave something out."""
+    if raw_text(case.op.kernel) != "together":
+        return ""
+    return "; on the CPU a block has one thread: let it stride by blockDim and gridDim"
 
 
 def _canaries(case: "Case", spec: Any, sizes: tuple[int, ...], step: int) -> tuple[Any, Any, Any]:

@@ -60,8 +60,8 @@ def check_memory(op: Op[Any]) -> int:
     chosen = list(memory_cases(op))
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        # Python warns of any fork beside threads; the pool of this package allows it.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        # Python and JAX warn of any fork beside threads; the pool of this package allows it.
+        warnings.simplefilter("ignore")
         child = os.fork()
     if child == 0:
         os._exit(_run_all(chosen, writer))

@@ -76,7 +76,7 @@ class BandPath : BandSizes {
     for (int32_t s = 0; s < states_; ++s) {
       for (int32_t i = g.list(kInBegin)[s]; i < g.list(kInBegin)[s + 1]; ++i) {
         const int32_t which = diagonals.of[i];
-        if (which >= 0) weights_[which][s] = A(search.automata.weights(g.list(kInEdge)[i]));
+        if (which >= 0) weights_[which][s] = search.weight(g.list(kInEdge)[i]);
       }
     }
     for (const int32_t s : diagonals.odd_in) (is_last(g, s) ? last_ : odd_).push_back(s);
@@ -129,7 +129,7 @@ class BandPath : BandSizes {
     for (int32_t i = 0; i < slots; ++i) {
       // Into the second cache: the first would have too few requests under way at a time.
       __builtin_prefetch(&search_.scores(later, search_.b, classes[i]), 0, 2);
-      to[i] = search_.scores(t, search_.b, classes[i]);
+      to[i] = search_.score(t, i);
       sick |= !(to[i] < highest<A>());
     }
     if (sick) sick_ = true;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels in raw CUDA style on the CPU: a block is one thread, so sync() is nothing, shared memory
-// is local, and blockDim and warpSize are 1. A kernel must therefore be right for every size of
-// block and warp: it loops over range(n), or from its thread index in steps of the number of
-// threads.
+// Kernels in raw CUDA style on the CPU. With NATIVEOPS_THREADS_APART, for kernels whose threads do
+// nothing with each other, the threads of a block run in turn. Otherwise a block is one thread, so
+// sync() is nothing, shared memory is local, and blockDim and warpSize are 1: a kernel must be
+// right for every size of block and warp, it loops over range(n), or from its thread index in steps
+// of the number of threads.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -22,7 +23,11 @@ struct Dim3 {
   constexpr Dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 using dim3 = Dim3;
+#if defined(NATIVEOPS_THREADS_APART)
+inline thread_local Dim3 threadIdx{0, 0, 0}, blockDim{1, 1, 1};
+#else
 constexpr Dim3 threadIdx{0, 0, 0}, blockDim{1, 1, 1};
+#endif
 constexpr int warpSize = 1;
 inline thread_local Dim3 blockIdx{0, 0, 0}, gridDim{1, 1, 1};
 
@@ -68,15 +73,24 @@ inline unsigned grid_for(int64_t n) {
   return static_cast<unsigned>(min2<int64_t>(ceil_div(n, kGrain), 4096));
 }
 
-// kernel() runs once in every block of the grid. The size of the block only matters elsewhere.
+// kernel() runs in every block of the grid.
 template <class F>
-void launch(Device& dev, Dim3 grid, Dim3 /*block*/, F kernel) {
+void launch(Device& dev, Dim3 grid, [[maybe_unused]] Dim3 block, F kernel) {
   const int64_t plane = int64_t{grid.x} * grid.y;
   dev.parallel(plane * grid.z, [&](int64_t i) {
     gridDim = grid;
     blockIdx = Dim3(static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
                     static_cast<unsigned>(i / plane));
+#if defined(NATIVEOPS_THREADS_APART)
+    blockDim = block;
+    for (unsigned z = 0; z < block.z; ++z) {
+      for (unsigned y = 0; y < block.y; ++y) {
+        for (unsigned x = 0; x < block.x; ++x) threadIdx = Dim3(x, y, z), kernel();
+      }
+    }
+#else
     kernel();
+#endif
   });
 }
 

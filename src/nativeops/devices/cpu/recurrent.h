@@ -63,8 +63,9 @@ class Forward {
 
   void run() {
     formulas_.start();
+    formulas_.clear_beyond_ends(dev_);
     const int64_t per_chunk = kStages * chunk_ + converts_,
-                  chunks = ceil_div(seq_.steps, std::max<int64_t>(chunk_, 1));
+                  chunks = ceil_div(seq_.longest(), std::max<int64_t>(chunk_, 1));
     const int64_t steps =
         seq_.frames() * (split_.vectors * kGates * (layer_.inputs() + layer_.width()) +
                          out_split_.vectors * layer_.units());
@@ -74,7 +75,7 @@ class Forward {
           const int64_t first = phase / per_chunk * chunk_, stage = phase % per_chunk - converts_;
           if (stage < 0) return convert(first, item);
           const int64_t step = first + stage / kStages;
-          if (step >= seq_.steps) return;
+          if (step >= seq_.longest()) return;
           if (stage % kStages == 1) {
             second_half(step, item, next);
           } else {
@@ -84,7 +85,7 @@ class Forward {
           formulas_.settle();
         },
         kStages);
-    if (seq_.steps == 0) return;
+    if (seq_.longest() == 0) return;
     input_.keep(dev_), recurrent_.keep(dev_);
     if (Cell::kSecond) second_.keep(dev_);
   }
@@ -152,7 +153,7 @@ class Forward {
   }
   template <class F>
   void for_frames(int64_t first, F&& f) {
-    for (int64_t s = first; s < std::min(first + chunk_, seq_.steps); ++s) {
+    for (int64_t s = first; s < std::min(first + chunk_, seq_.longest()); ++s) {
       for (int64_t r = 0; r < seq_.active(s); ++r) f(seq_.time(s, r), seq_.item(r));
     }
   }
@@ -236,7 +237,6 @@ class Forward {
                   begins || fused_ ? first_panel(input_, split_, next)
                                    : first_panel(recurrent_, split_, next));
     }
-    formulas_.clear_units(step, split_.first(first) * n, split_.first(end) * n);
   }
 
   // The formulas come after all products, in pairs, so that weights arrive without a pause.
@@ -296,7 +296,6 @@ class Forward {
             step, panel,
             panel + 1 < end ? second_.panel(panel + 1) : first_panel(second_, out_split_, next));
       }
-      formulas_.clear_second(step, out_split_.first(first) * n, out_split_.first(end) * n);
     }
   }
   void second_half_of(int64_t step, int64_t panel, const A* soon) {

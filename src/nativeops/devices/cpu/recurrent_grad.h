@@ -53,9 +53,9 @@ class Backward {
                                            unit_split_.vectors * width_);
     const int64_t items = std::max(split_.panels, unit_split_.panels);
     run_phases<typename Of::Thread>(
-        dev_, kStages * seq_.steps + 1, items, steps,
+        dev_, kStages * seq_.longest() + 1, items, steps,
         [&](int64_t home, int64_t phase, int64_t item, int64_t next) {
-          const int64_t step = seq_.steps - 1 - phase / kStages;
+          const int64_t step = seq_.longest() - 1 - phase / kStages;
           const bool second = phase % kStages == 1;
           const Split& split = second ? unit_split_ : split_;
           const auto [panel, end] = split.of_item(item, items);
@@ -290,7 +290,7 @@ class Backward {
         }
       }
     });
-    clear_beyond(to_.sums);
+    clear_beyond(dev_, seq_, to_.sums);
   }
 
   // d_x = d_gates · W_ih; 0 beyond the end of a sequence
@@ -320,16 +320,7 @@ class Backward {
                         sums + i * width);
           }
         });
-    clear_beyond(to_.x);
-  }
-  void clear_beyond(const Out<T, 3>& to) {
-    const int64_t beyond = (seq_.steps * seq_.batch - seq_.frames()) * to.size(2);
-    parallel_if_large(dev_, beyond > 0 ? seq_.batch : 0, beyond, [&](int64_t r) {
-      for (int64_t s = seq_.length(r); s < seq_.steps; ++s) {
-        const int64_t t = seq_.time(s, r);
-        for (int64_t i = 0; i < to.size(2); ++i) to(t, seq_.item(r), i) = T(0);
-      }
-    });
+    clear_beyond(dev_, seq_, to_.x);
   }
   void store_input(int64_t t, int64_t b, int64_t first, int64_t width, const A* from) {
     const int64_t end = std::min(first + width, layer_.inputs());

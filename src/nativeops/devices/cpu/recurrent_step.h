@@ -116,20 +116,11 @@ class StepFormulas {
                                                            kept, layer_.units() - unit);
   }
 
-  // Zeros for some units of the sequences that are past their end: in what `apply` writes, and in
-  // y.
-  void clear_units(int64_t step, int64_t first, int64_t end) {
-    beyond_ends(step, first, std::min(end, layer_.units()), [&](int64_t t, int64_t b, int64_t j) {
-      if (!Cell::kSecond) to_.y(t, b, j) = T(0);
-      if (Cell::kHasCell && to_.cells) to_.cells(t, b, j) = T(0);
-      for (int q = 0; to_.gates && q < Cell::kKept; ++q) {
-        to_.gates(t, b, q * layer_.units() + j) = T(0);
-      }
-    });
-  }
-  void clear_second(int64_t step, int64_t first, int64_t end) {
-    beyond_ends(step, first, std::min(end, layer_.width()),
-                [&](int64_t t, int64_t b, int64_t j) { to_.y(t, b, j) = T(0); });
+  // Zeros for the sequences that are past their end, in all that steps write.
+  void clear_beyond_ends(Device& dev) const {
+    clear_beyond(dev, seq_, to_.y);
+    clear_beyond(dev, seq_, to_.gates);
+    if (Cell::kHasCell) clear_beyond(dev, seq_, to_.cells);
   }
 
   // To be called before other threads read what was written.
@@ -169,15 +160,6 @@ class StepFormulas {
         return simd::stream(address, value);
     }
     store_along(to, address, value, count);
-  }
-
-  // clear(t, b, j) for columns of the sequences that are past their end.
-  template <class F>
-  void beyond_ends(int64_t step, int64_t first, int64_t end, F&& clear) {
-    for (int64_t r = seq_.active(step); r < seq_.batch; ++r) {
-      const int64_t t = seq_.time(step, r);
-      for (int64_t j = first; j < end; ++j) clear(t, seq_.item(r), j);
-    }
   }
 
   const Layer<T>& layer_;

@@ -61,10 +61,11 @@ void statistics(Device& dev, const transducer::Joint<T, I>& joint, const Out<Acc
   for_each_run(dev, joint.batch(), logits.size(1), logits.size(2), run);
 }
 
-// What makes a row of the gradient: scale·e^(logits - shift), but for blank and label.
+// What makes a row of the gradient: d_cost·min(most, scale·e^(logits - shift)), but for blank and
+// label.
 template <class A>
 struct Row {
-  A scale, shift, at_blank, at_label;
+  A scale, shift, most, d_cost, at_blank, at_label;
   int64_t blank, label;  // -1 where there is none
 };
 
@@ -96,12 +97,15 @@ void write_row(const In<T, 1>& logits, const Out<T, 1>& d_logits, const Row<Accu
   alignas(64) T near[kPart];
   const bool apart = logits.stride(0) != 1;
   const auto scale = simd::broadcast(row.scale), shift = simd::broadcast(row.shift);
+  const auto most = simd::broadcast(row.most), d_cost = simd::broadcast(row.d_cost);
   for (int64_t first = 0; first < logits.size(0); first += kPart) {
     const int64_t count = min2<int64_t>(kPart, logits.size(0) - first);
     for (int64_t k = 0; apart && k < count; ++k) near[k] = logits(first + k);
     const T* from = apart ? near : logits.data + first;
     for (int64_t k = 0; k < count; k += n) {
-      simd::store(part + k, scale * simd::exp_negative(simd::load(from + k, count - k) - shift));
+      const auto shown = scale * simd::exp_negative(simd::load(from + k, count - k) - shift);
+      const simd::Vec<A> kept{shown.raw > most.raw ? most.raw : shown.raw};
+      simd::store(part + k, d_cost * kept);
     }
     if (row.blank >= first && row.blank < first + count) part[row.blank - first] = row.at_blank;
     if (row.label >= first && row.label < first + count) part[row.label - first] = row.at_label;
@@ -110,12 +114,12 @@ void write_row(const In<T, 1>& logits, const Out<T, 1>& d_logits, const Row<Accu
   }
 }
 
-// What stands at the symbol of a step: d_cost·(passing·e^log_prob - leaving)
-template <class A>
+// What stands at the symbol of a step: d_cost·(passing·e^log_prob - leaving), bounded before
+template <class T, class A>
 [[gnu::flatten]] void symbol_values(A* to, const A* log_prob, const A* passing, const A* leaving,
-                                    A d_cost, int64_t count) {
+                                    const transducer::Flow<T>& flow, A d_cost, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    to[i] = d_cost * (passing[i] * exp(log_prob[i]) - leaving[i]);
+    to[i] = d_cost * flow.bounded(passing[i] * exp(log_prob[i]) - leaving[i]);
   }
 }
 
@@ -127,7 +131,7 @@ struct RunOfCells {
 
   template <class T, class I>
   RunOfCells(const transducer::Joint<T, I>& joint, const In<A, 4>& cells, const Out<A, 4>& leaving,
-             A d_cost, int64_t b, int64_t t, int64_t first, int64_t count) {
+             const transducer::Flow<T>& flow, int64_t b, int64_t t, int64_t first, int64_t count) {
     const auto steps = transducer::steps_of(joint, b);
     for (int64_t i = 0; i < count; ++i) {
       const bool passes = steps.passes(t, first + i);
@@ -137,8 +141,9 @@ struct RunOfCells {
       log_blank[i] = passes ? cells(b, int{transducer::kBlank}, t, first + i) : A(0);
       log_label[i] = passes ? cells(b, int{transducer::kLabel}, t, first + i) : A(0);
     }
-    symbol_values(at_blank, log_blank, passing, by_blank, d_cost, count);
-    symbol_values(at_label, log_label, passing, by_label, d_cost, count);
+    const A d_cost = A(flow.d_costs(b));
+    symbol_values(at_blank, log_blank, passing, by_blank, flow, d_cost, count);
+    symbol_values(at_label, log_label, passing, by_label, flow, d_cost, count);
   }
 };
 
@@ -149,14 +154,13 @@ void gradient(Device& dev, const transducer::Joint<T, I>& joint, const In<Accum<
   const auto& logits = joint.logits;
   const auto& d_logits = flow.d_logits;
   const int64_t classes = logits.size(3);
-  if (classes == 0 || !flow.normalises || flow.clamp > 0) {
+  if (classes == 0 || !flow.normalises) {
     return transducer::gradient(dev, joint, cells, leaving, flow);
   }
   constexpr int64_t kCaches = int64_t{16} << 20;  // bytes; beyond, what is written goes past them
   const bool streams = d_logits.count() * static_cast<int64_t>(sizeof(T)) > kCaches;
   auto run = [&](int64_t b, int64_t t, int64_t first, int64_t count) {
-    const A d_cost = A(flow.d_costs(b));
-    const RunOfCells<A> of(joint, cells, leaving, d_cost, b, t, first, count);
+    const RunOfCells<A> of(joint, cells, leaving, flow, b, t, first, count);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t u = first + i;
       const Out<T, 1> to = at(at(at(d_logits, b), t), u);
@@ -165,8 +169,10 @@ void gradient(Device& dev, const transducer::Joint<T, I>& joint, const In<Accum<
         continue;
       }
       const A sum = cells(b, int{transducer::kSum}, t, u);
-      const Row<A> row{d_cost * (of.passing[i] / sum),
+      const Row<A> row{of.passing[i] / sum,
                        cells(b, int{transducer::kShift}, t, u),
+                       flow.clamp > 0 ? A(flow.clamp) : highest<A>(),
+                       A(flow.d_costs(b)),
                        of.at_blank[i],
                        of.at_label[i],
                        joint.blank(),
