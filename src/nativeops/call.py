@@ -3,7 +3,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from nativeops.errors import (
 )
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
 from nativeops.lists import are_lengths, as_arrays, is_list_of_integers
-from nativeops.signature import ArraySpec, Signature, Solution
+from nativeops.signature import ArraySpec, AttributeSpec, Signature, Solution
 from nativeops.sizes import Size, as_size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,7 +67,7 @@ class Op(Generic[F]):
         self.make_example: Callable[..., Mapping[str, Any]] | None = None
         self.id = -1  # of the op in the core, once it is defined there
         self.handles: dict[str, Any] = {}  # what the adapters registered for the op
-        self.flags: dict[str, Op[Any]] = {}  # what `instead` declared
+        self.flags: dict[str, tuple[AttributeSpec, Op[Any]]] = {}  # what `instead` declared
         self.kept_with: dict[str, str] = {}  # what `keep_only_with` declared
         self.result: type | None = None  # the NamedTuple of several results
         returns = typing.get_type_hints(reference, include_extras=True).get("return")
@@ -190,7 +190,8 @@ class Op(Generic[F]):
         ``edit_distance.instead(normalize=normalized_edit_distance)``: with ``normalize=True`` the
         other op gets all other arguments; False, the default, changes nothing.
         """
-        self.flags.update(flags)
+        for name, other in flags.items():
+            self.flags[name] = AttributeSpec(name, bool, False), other
         shown = [p for p in self.__signature__.parameters.values() if p.name not in flags]
         more = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
@@ -200,8 +201,8 @@ class Op(Generic[F]):
 
     def _chosen(self, kwargs: Mapping[str, Any]) -> "tuple[Op[Any], dict[str, Any]]":
         """The op that the flags among the keywords ask for, and the other keywords."""
-        for name, other in self.flags.items():
-            if kwargs.get(name):
+        for name, (spec, other) in self.flags.items():
+            if name in kwargs and spec.check(self.name, kwargs[name]):
                 return other, {k: v for k, v in kwargs.items() if k != name}
         return self, {k: v for k, v in kwargs.items() if k not in self.flags}
 
@@ -308,12 +309,13 @@ class Op(Generic[F]):
         }
         return arrays, attributes
 
-    def _check_want(self, want: Sequence[str] | None, kept: bool) -> None:
+    def _check_want(self, want: Collection[str] | None, kept: bool) -> None:
         """`want` names outputs that callers get, and leaves away none that every call makes."""
         shown = [spec for spec in self.signature.outputs if not spec.kept]
         names = [spec.name for spec in shown]
         known = [spec.name for spec in self.signature.outputs] if kept else names
-        if want is not None and (isinstance(want, str) or not isinstance(want, Iterable)):
+        # An iterator would give its names to this check alone.
+        if want is not None and (isinstance(want, str) or not isinstance(want, Collection)):
             text = f"`want` must be a list of names, but is {want!r}."
             raise ArgumentError(message(self.name, text, hint=f"the results are {known}."))
         for name in want or ():

@@ -232,8 +232,8 @@ def _load_kernels(op: "Op[Any]") -> None:
     usable = {f"libnativeops_cpu_{level}.so" for level in LEVELS[: core.levels()[0] + 1]}
     for path in kernel_libraries():
         if path not in _loaded and (path.name in usable or "cuda" in path.name):
-            _loaded.add(path)
             core.load(str(path))
+            _loaded.add(path)  # now: an interrupt before leaves it to the next call
 
 
 def _names(signature: Signature) -> list[str]:

@@ -128,7 +128,7 @@ class AttributeSpec:
     def check(self, op: str, value: object) -> Any:
         """The value as the attribute's type, or a clear error."""
         if self.choices:
-            if value not in self.choices:
+            if not isinstance(value, str) or value not in self.choices:
                 text = f"`{self.name}` must be one of {list(self.choices)}, but is {value!r}."
                 raise RangeError(message(op, text))
             return value
@@ -152,8 +152,8 @@ class AttributeSpec:
         own = type(value)
         if own is self.type or (own is int and self.type is float):
             return self.type(value)  # also what PyTorch's compiler traces as a symbol
-        if getattr(value, "requires_grad", False):  # there is no gradient for it
-            raise TypeError
+        if getattr(value, "requires_grad", False) or getattr(value, "ndim", 0):
+            raise TypeError  # there is no gradient for it, or it is no number but a list of them
         flag = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
         if flag and self.type is not bool:
             raise TypeError
@@ -436,8 +436,11 @@ class Signature:
         spec = next(spec for spec in self.inputs if spec.name == name)
         own = self._own_axes(spec, next(array for array in given if array.name == name))
         place = spec.axis_words.index(axis)
-        found = [i for i, other in enumerate(own) if i != place and other == size]
-        return f"swapaxes({place - len(own)}, {found[0] - len(own)})" if found else ""
+        for i, other in enumerate(own):
+            if i != place and other == size:
+                low, high = sorted((i - len(own), place - len(own)))
+                return f"swapaxes({low}, {high})"
+        return ""
 
 
 def _is_no_size(size: Any) -> bool:
@@ -469,5 +472,6 @@ def _broadcast(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...] | None
     for left, right in zip(a[skip:], b, strict=True):
         if left != right and left != 1 and right != 1:
             return None
-        merged.append(right if left == 1 else left)
+        # Equal ones first: PyTorch's compiler may know that they are without knowing a number.
+        merged.append(left if left == right or left != 1 else right)
     return tuple(merged)

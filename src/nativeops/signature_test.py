@@ -359,6 +359,44 @@ def test_whole_number_of_any_type_is_taken(value) -> None:
     assert type(checked) is int
 
 
+@pytest.mark.parametrize("kind", [bool, int, float])
+def test_array_with_an_axis_is_no_number(kind: type) -> None:
+    class Tensor:  # as in PyTorch, where one of a single element is a number to Python
+        ndim = 1
+
+        def __index__(self):
+            return 3
+
+        def __float__(self):
+            return 3.0
+
+    for value in (Tensor(), np.array([3], kind)):
+        with pytest.raises(DtypeError, match=f"`k` must be {kind.__name__}, but is"):
+            AttributeSpec("k", kind).check("op", value)
+
+
+@pytest.mark.parametrize("value", [np.array(["high", "low"]), np.array("high"), ["high"], 1, None])
+def test_choice_is_a_word(value) -> None:
+    spec = AttributeSpec("k", str, choices=("high", "low"))
+    assert spec.check("op", np.str_("high")) == "high"
+    with pytest.raises(RangeError, match=r"`k` must be one of \['high', 'low'\], but is"):
+        spec.check("op", value)
+
+
+def test_leading_axes_of_one_unknown_size_are_equal() -> None:
+    class Unknown:  # as in PyTorch's compiler: the same as itself, but perhaps 1 and perhaps not
+        def __eq__(self, other):
+            if self is other:
+                return True
+            raise AssertionError("nobody knows")
+
+        __hash__ = None
+
+    u, op = Unknown(), SIGNATURES[0]
+    given = [Given(f"x{i}", "float32", (u, 2, 3), "Float[*b n d]") for i in range(2)]
+    assert op.solve(given, {"k": 1}).batch == (u,)
+
+
 def test_flag_of_numpy_is_a_flag() -> None:
     assert AttributeSpec("flag", bool).check("op", np.True_) is True
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from nativeops import edit_distance, pairwise_l1, pairwise_lp
-from nativeops.errors import ArgumentError, DeviceError
+from nativeops.errors import ArgumentError, DeviceError, DtypeError
 from nativeops.frameworks import DLPACK, framework_of
 from nativeops.frameworks.base import FRAMEWORKS
+from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 from nativeops.testing import installed
 from nativeops.testing.arrays import arrays_of
 
@@ -119,6 +120,43 @@ def test_an_array_as_a_number_does_not_choose_the_framework() -> None:
             assert "`p` must be float" in str(error)  # noqa: PT017
         else:
             assert type(found) is np.ndarray
+
+
+def placed(name: str, *values: np.ndarray, dtype: str = "float32"):
+    """Arrays of a framework."""
+    return [arrays_of(name, "cpu").place(value, dtype, "contiguous").array for value in values]
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_names_of_what_is_wanted_come_in_any_collection_but_not_one_by_one(name: str) -> None:
+    given = placed(name, X, Y, EXPECTED)
+    for want in (("d_x",), ["d_x"], {"d_x"}, {"d_x": 1}.keys(), np.array(["d_x"])):
+        made = pairwise_l1_grad(*given, want=want)
+        assert made.d_x is not None
+        assert made.d_y is None
+    for gone in (iter(("d_x",)), (word for word in ("d_x",)), map(str, ["d_x"])):
+        with pytest.raises(ArgumentError, match="`want` must be a list of names, but is <"):
+            pairwise_l1_grad(*given, want=gone)
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_flag_that_calls_another_op_is_checked_like_any_other(name: str) -> None:
+    a, b = placed(name, np.array([[1, 2, 3]]), np.array([[1, 2, 4]]), dtype="int32")
+    values = arrays_of(name, "cpu").values
+    for flag, expected in ((True, 1 / 3), (np.True_, 1 / 3), (False, 1), (np.False_, 1)):
+        assert np.allclose(values(edit_distance(a, b, normalize=flag)), expected)
+    for wrong in ("no", [0], None, 1.0, np.array([True]), np.array([1, 0])):
+        with pytest.raises(DtypeError, match=r"^edit_distance: `normalize` must be bool, but is"):
+            edit_distance(a, b, normalize=wrong)
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_number_in_an_array_with_an_axis_is_refused(name: str) -> None:
+    x, y, one = placed(name, X, Y, np.array([3.0]))
+    for p in (one, np.array([3.0])):
+        with pytest.raises(DtypeError, match="`p` must be float, but is") as error:
+            pairwise_lp(x, y, p=p)
+        assert "give it as a Python number" in str(error.value)
 
 
 def test_torch_compiles_calls_however_they_are_written() -> None:

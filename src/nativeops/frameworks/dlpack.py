@@ -26,12 +26,15 @@ def _plain(op: str, name: str, array: Any) -> Any:
         return array
     if not isinstance(array, np.ndarray):
         return _read(op, name, array)
-    if isinstance(array, np.ma.MaskedArray) and (masked := array.size - array.count()):
-        # Their numbers would count like any other.
-        text = f"`{name}` must have no masked elements, but has {masked}."
-        hint = f"say what stands for them, for example with `{name}.filled(0)`."
-        raise ArgumentError(message(op, text, hint=hint))
+    check_unmasked(op, name, array, f"say what stands for them, for example `{name}.filled(0)`.")
     return array
+
+
+def check_unmasked(op: str, name: str, array: Any, hint: str) -> None:
+    """Refuse masked elements, whose numbers would count like any other."""
+    if isinstance(array, np.ma.MaskedArray) and (masked := array.size - array.count()):
+        text = f"`{name}` must have no masked elements, but has {masked}."
+        raise ArgumentError(message(op, text, hint=hint))
 
 
 def _read(op: str, name: str, array: Any) -> Any:

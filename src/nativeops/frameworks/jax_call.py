@@ -39,7 +39,7 @@ class Call:
         eager = Call(handle, attributes, mask, reuses=False) if self.reuses else self
         self.compiled = _jit(op.name, lambda *arrays: compute(eager, arrays))
         # What eager transforms run. JAX's own cache of such programs would keep thousands of them.
-        self.applied = _jit(op.name, lambda *arrays: primitive.bind(*arrays, call=self))
+        self.applied = _jit(op.name, lambda *arrays: primitive.bind(*arrays, call=self), True)
         self.partitioned = jax_sharding.partitioned(self, primitive)
         # What the handler reads. The first two names are none that an attribute could have.
         self.parameters = {"op.key": op.key, "op.want": np.int64(mask)}
@@ -138,6 +138,8 @@ def device_of(array: Any) -> str:
     return platform if (platform, numbers) == ("cpu", "0") else f"{platform}:{numbers}"
 
 
-def _jit(name: str, function: Any) -> Any:
+def _jit(name: str, function: Any, is_primitive: bool = False) -> Any:
     function.__name__ = function.__qualname__ = name  # what profilers and XLA show
+    # Else JAX calls it once more without `jit`, to see where a NaN is from: here, without end.
+    function._apply_primitive = is_primitive
     return jax.jit(function)

@@ -18,7 +18,7 @@ from nativeops.errors import GradientError, message
 from nativeops.frameworks.absent import without_absent
 from nativeops.frameworks.jax_call import Call
 from nativeops.frameworks.jax_primitive import primitive
-from nativeops.frameworks.rule import wrong_gradients
+from nativeops.frameworks.rule import check_fit, check_gradients
 from nativeops.signature import VARIABLES, ArraySpec
 
 _FLOATS = VARIABLES["Float"]  # Float32 and Float64 have dtypes from among these
@@ -95,8 +95,7 @@ def _transpose(arriving: Sequence[Any], *arguments: Any, rule: Linear) -> list[A
             known[f"d_{name}"] = jnp.asarray(_instantiate(d_outputs.get(name, ad.Zero(kind))))
     gradients = op.differentiate(known)
     names = [spec.name for spec in rule.call.inputs if _is_float(spec)]
-    if len(gradients) != len(names):
-        raise wrong_gradients(op.name, gradients, len(names))
+    check_gradients(op.name, gradients, len(names))
     by_name = dict(zip(names, gradients, strict=True))
     pairs = zip(rule.needs, targets, strict=True)
     return [None] * n_saved + [_fit(op.name, by_name[name], target.aval) for name, target in pairs]
@@ -113,15 +112,13 @@ def _fit(op: str, gradient: Any, target: Any) -> Any:
     """The gradient in the input's shape: summed over the axes along which that was repeated."""
     if gradient is None:
         return ad.Zero(target)
+    check_fit(op, *((one.dtype.name, one.shape) for one in (gradient, target)))
     extra = gradient.ndim - target.ndim
-    shape = gradient.shape[max(extra, 0) :]
+    shape = gradient.shape[extra:]
     ones = [i for i, n in enumerate(target.shape) if n == 1 and shape[i] != 1]
     if extra or ones:
         gradient = jnp.sum(gradient, (*range(extra), *(extra + i for i in ones)))
         gradient = jnp.expand_dims(gradient, tuple(ones))
-    if gradient.shape != target.shape or gradient.dtype != target.dtype:
-        text = f"the gradient rule gave {gradient.dtype}{list(gradient.shape)}"
-        raise TypeError(f"{op}: {text} for an input of {target.dtype}{list(target.shape)}")
     return gradient
 
 

@@ -176,6 +176,15 @@ def test_wrong_gradient_rules_are_errors(monkeypatch):
     monkeypatch.setattr(results.dot, "gradient_names", ("x", "y", "d_out"))
     with pytest.raises(TypeError, match=r"dot: the gradient rule gave float32\[2\] for an input"):
         jax.grad(results.dot)(Z[0], Z[1])
+    for wrong, said in (
+        (Z[:, :1], r"float32\[9, 1\] for an input of float32\[4\]"),
+        (Z[0].astype(jnp.float16), r"float16\[4\] for an input of float32\[4\]"),
+        (Z[0, 0], r"float32\[\] for an input of float32\[4\]"),
+        (0.5, "a float for an input: give an array, or None"),
+    ):
+        monkeypatch.setattr(results.dot, "gradient_rule", lambda x, y, d_out, w=wrong: (w, y))
+        with pytest.raises(TypeError, match=f"dot: the gradient rule gave {said}"):
+            jax.grad(results.dot)(Z[0], Z[1])
     monkeypatch.setattr(results.dot, "gradient_rule", lambda x, y, d_out: (x,))
     with pytest.raises(TypeError, match="dot: the gradient rule gave 1 gradients for 2 inputs"):
         jax.grad(results.dot)(Z[0], Z[1])
@@ -266,3 +275,22 @@ def test_programs_of_old_attributes_are_given_up(monkeypatch):
         pairwise_lp(x, x, p=2.0 + i / 8)
     assert len(handle.calls) <= 5
     assert len(handle.known) <= 5
+
+
+@pytest.mark.parametrize("kind", ["grad", "vmap"])
+def test_programs_of_eager_transforms_are_given_up(monkeypatch, kind):
+    monkeypatch.setattr(jax_call, "_MOST", 4)
+    x, handle = random(3, 2), pairwise_lp.handles["jax"]
+
+    def run(p):
+        if kind == "grad":
+            jax.grad(lambda x: pairwise_lp(x, Y[:, :2], p=p).sum())(x)
+        else:
+            jax.vmap(lambda x: pairwise_lp(x, Y[:, :2], p=p))(x[None])
+
+    run(2.0)
+    programs = [call.applied for call in handle.calls.values()]
+    assert sum(program._cache_size() for program in programs) > 0
+    for i in range(20):
+        run(3.0 + i / 8)
+    assert sum(program._cache_size() for program in programs) == 0

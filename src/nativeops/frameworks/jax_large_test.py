@@ -129,6 +129,9 @@ def test_what_looks_at_programs_still_sees_them(ways):
     with jax.debug_nans(True), pytest.raises(FloatingPointError):
         pairwise_l1(x, x).block_until_ready()
     assert not ways
+    with jax.transfer_guard("disallow_explicit"):
+        pairwise_l1(x, x).block_until_ready()
+    assert not ways
     with jax.transfer_guard("disallow"):
         pairwise_l1(x, x).block_until_ready()
     assert ways

@@ -245,6 +245,8 @@ def test_nans_are_found_where_jax_looks_for_them():
         for call in (pairwise_l1, jax.jit(pairwise_l1)):
             with pytest.raises(FloatingPointError, match="nan"):
                 call(x, bad)
+        with pytest.raises(FloatingPointError, match="in pairwise_l1"):
+            jax.grad(lambda x: pairwise_l1(x, bad).sum())(x)
 
 
 def test_without_jit_it_computes_the_same():

@@ -8,6 +8,7 @@ import numpy as np
 
 from nativeops.call import Op
 from nativeops.errors import ArgumentError, message
+from nativeops.frameworks.dlpack import check_unmasked
 from nativeops.frameworks.out import check_apart, check_out
 
 
@@ -36,6 +37,8 @@ def check_array(op: Op[Any], place: int, out: Any, shape: tuple[int, ...], dtype
     if not isinstance(out, np.ndarray):
         text = f"`{word}` must be a NumPy array, but is {type(out).__name__}."
         raise ArgumentError(message(op.name, text))
+    # Not `filled`, which is a copy.
+    check_unmasked(op.name, word, out, f"give the array without its mask, `{word}.data`.")
     name = out.dtype.name if out.dtype.isnative else str(out.dtype)
     check_out(op, word, (name, out.shape), (dtype, shape))
     if not out.flags.writeable:

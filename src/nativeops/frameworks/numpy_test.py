@@ -215,6 +215,65 @@ def test_results_in_the_same_memory_are_refused() -> None:
         pairwise_l1_grad(X, Y, EXPECTED, out=(d_x, d_x[:4]))
 
 
+def test_results_may_be_columns_of_one_buffer() -> None:
+    d_out = RANDOM.standard_normal((5, 5))
+    expected, buffer = pairwise_l1_grad(X, X, d_out), np.empty((5, 6))
+    for columns in ((buffer[:, :3], buffer[:, 3:]), (buffer[:, ::2], buffer[:, 1::2])):
+        pairwise_l1_grad(X, X, d_out, out=columns)
+        assert np.array_equal(np.stack(columns), np.stack(expected))
+    for columns in ((buffer[:, :3], buffer[:, 2:5]), (buffer[:, ::2], buffer[:, :3])):
+        with pytest.raises(ArgumentError, match=r"`out\[0\]` and `out\[1\]` share memory"):
+            pairwise_l1_grad(X, X, d_out, out=columns)
+
+
+def test_results_of_which_nobody_can_tell_whether_they_share_memory_are_refused() -> None:
+    # To tell it is to find, in two lists of numbers, some of one and of the other of equal sums.
+    random, memory, outs = np.random.default_rng(0), np.zeros(1 << 18), []
+    for start in (0, 1):
+        steps: list[int] = []  # each beyond the sum of all others
+        for _ in range(16):
+            steps.insert(0, sum(steps) + 1 + int(random.integers(2)))
+        shape, strides = (2,) * len(steps), [memory.itemsize * step for step in steps]
+        outs.append(np.ndarray(shape, memory.dtype, memory, start * memory.itemsize, strides))
+    x = np.zeros(shape)
+    with pytest.raises(ArgumentError, match=r"`out\[0\]` and `out\[1\]` may share memory"):
+        pairwise_l1_grad(x, x, x, out=tuple(outs))
+
+
+def test_array_for_a_result_that_is_not_wanted_is_not_looked_at() -> None:
+    expected = pairwise_l1_grad(X, Y, EXPECTED).d_x
+    for unwanted in (np.zeros((5, 3)), "abc", Y):
+        made = pairwise_l1_grad(X, Y, EXPECTED, want=("d_x",), out=(None, unwanted))
+        assert np.array_equal(made.d_x, expected)
+        assert made.d_y is None
+
+
+def test_given_array_with_masked_elements_is_refused() -> None:
+    out = np.ma.masked_array(np.zeros((5, 4)), mask=False)
+    assert pairwise_l1(X, Y, out=out) is out
+    assert agrees(out.data)
+    out[1, 2] = np.ma.masked
+    with pytest.raises(
+        ArgumentError, match="`out` must have no masked elements, but has 1"
+    ) as error:
+        pairwise_l1(X, Y, out=out)
+    assert "`out.data`" in str(error.value)
+    assert pairwise_l1(X, Y, out=out.data) is not None
+    assert agrees(out.data)
+
+
+def test_given_subclass_is_filled_past_its_own_assignment() -> None:
+    class Doubling(np.ndarray):
+        def __setitem__(self, place, value):
+            super().__setitem__(place, 2 * value)
+
+    memory = np.zeros((6, 4))
+    x, out = memory[:5, :3], memory[1:].view(Doubling)
+    x[...] = X
+    assert pairwise_l1(x, Y, out=out) is out
+    assert agrees(np.asarray(out))
+
+
 def test_given_array_may_have_any_strides() -> None:
     for out in (np.empty((4, 5)).T, np.empty((10, 12))[::2, ::-3], np.empty((5, 4), order="F")):
         assert pairwise_l1(X, Y, out=out) is out

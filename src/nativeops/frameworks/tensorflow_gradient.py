@@ -17,10 +17,10 @@ from tensorflow.python.eager import forwardprop
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.absent import without_absent
-from nativeops.frameworks.rule import wrong_gradients
+from nativeops.frameworks.rule import check_fit, check_gradients
 from nativeops.frameworks.tensorflow_handle import set_shapes
 from nativeops.frameworks.tensorflow_kept import Kept
-from nativeops.frameworks.tensorflow_sums import like_of, summed, summed_if_there
+from nativeops.frameworks.tensorflow_sums import like_of, shape_of, summed, summed_if_there
 from nativeops.signature import VARIABLES
 
 if TYPE_CHECKING:
@@ -59,11 +59,12 @@ class Gradient:
         saved |= {self.outputs[i]: outputs[i] for i in self.saved_outputs}
         needs = [i for i in self.floats if _watched([inputs[i]])]
         likes = {i: like_of(inputs[i]) for i in needs}
+        dtypes = [tensor.dtype for tensor in inputs]
         shown = self.differentiable
 
         def backward(*d_outputs: Any) -> list[Any]:
             arrived = {f"d_{self.outputs[i]}": d for i, d in zip(shown, d_outputs, strict=True)}
-            return self.apply({**saved, **attributes, **arrived}, likes)
+            return self.apply({**saved, **attributes, **arrived}, likes, dtypes)
 
         def forward(*_: Any) -> None:
             raise GradientError(self.op.no_forward_mode)
@@ -84,9 +85,12 @@ class Gradient:
         known = {**dict(zip(self.inputs, node.inputs, strict=True)), **call.attributes}
         known |= dict(zip(self.outputs, node.outputs, strict=True))
         known |= {f"d_{name}": d for name, d in zip(self.outputs, d_outputs, strict=True)}
-        return self.apply(known, {i: node.inputs[i] for i in self.floats})
+        dtypes = [tensor.dtype for tensor in node.inputs]
+        return self.apply(known, {i: node.inputs[i] for i in self.floats}, dtypes)
 
-    def apply(self, known: Mapping[str, Any], likes: Mapping[int, Any]) -> list[Any]:
+    def apply(
+        self, known: Mapping[str, Any], likes: Mapping[int, Any], dtypes: Sequence[Any]
+    ) -> list[Any]:
         """One gradient, or None, per input; `likes` has the shape of each that is needed."""
         dense = {
             name: tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
@@ -96,11 +100,14 @@ class Gradient:
         needs = tuple(f"d_{self.inputs[i]}" for i in likes)
         dense = without_absent(self.op, dense | self.kept.stopped(dense), _sizes)
         found = self.op.differentiate({**dense, "needs": needs})
-        if len(found) != len(self.floats):
-            raise wrong_gradients(self.op.name, found, len(self.floats))
+        check_gradients(self.op.name, found, len(self.floats))
         gradients: list[Any] = [None] * len(self.inputs)
         for i, gradient in zip(self.floats, found, strict=True):
             if i in likes and gradient is not None:
+                same = gradient.dtype is dtypes[i] and gradient.shape == shape_of(likes[i])
+                if not same:  # mostly it is, and this tells it in less time
+                    gave = gradient.dtype.name, _known(gradient)
+                    check_fit(self.op.name, gave, (dtypes[i].name, _known(likes[i])))
                 may_lack = self.op.signature.inputs[i].optional
                 gradients[i] = (summed_if_there if may_lack else summed)(gradient, likes[i])
         return gradients
@@ -128,7 +135,12 @@ def connect_gradient(handle: "Handle") -> None:
     _handles[name] = handle  # last: if it is interrupted, the next call begins anew
 
 
+def _known(like: Any) -> list[Any] | None:
+    """Its sizes, as far as they are known; None if not even the number of axes is."""
+    shape = tf.TensorShape(shape_of(like))
+    return None if shape.rank is None else shape.as_list()
+
+
 def _sizes(like: Any) -> tuple[Any, ...]:
-    """The shape of a tensor, or a shape, as far as it is known."""
-    shape = like if isinstance(like, tf.TensorShape) else like.shape
-    return () if shape.rank is None else tuple(shape.as_list())
+    """The same; no axes where their number is not known."""
+    return tuple(_known(like) or ())

@@ -5,7 +5,7 @@ import gc
 import os
 import re
 import weakref
-from functools import partial
+from functools import partial, wraps
 
 import numpy as np
 import pytest
@@ -248,3 +248,32 @@ def test_graphs_of_tensorflow_1_differentiate_optional_inputs_of_unknown_sizes()
         loss = tf.reduce_sum(rnn_layer(*arrays, h_0=given).output)
         found = session.run(tf.gradients(loss, given), {given: h_0.numpy()})
     assert_all_close(found, [expected.numpy()])
+
+
+WRONG_RULES = {
+    "dtype": (lambda x: tf.cast(x, tf.float32), r"float32[5, 7] for an input of float64[5, 7]"),
+    "size": (lambda x: x[:, :1], r"float64[5, 1] for an input of float64[5, 7]"),
+    "axes": (lambda x: x[0], r"float64[7] for an input of float64[5, 7]"),
+    "kind": (lambda x: 0.5, "a float for an input: give an array, or None"),
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+@pytest.mark.parametrize("wrong", WRONG_RULES)
+def test_wrong_gradient_rules_are_errors(monkeypatch, wrong, wrap):
+    make, said = WRONG_RULES[wrong]
+    rule = wraps(pairwise_l1.gradient_rule)(lambda x, y, *_, **__: (make(x), y))
+    monkeypatch.setattr(pairwise_l1, "gradient_rule", rule)
+    x, y = random(5, 7), random(6, 7)
+    with pytest.raises(TypeError, match=re.escape(f"pairwise_l1: the gradient rule gave {said}")):
+        gradients(wrap(pairwise_l1), x, y)
+
+
+def test_gradients_of_unknown_sizes_are_not_taken_for_wrong_ones():
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.float64), tf.TensorSpec([None, None])])
+    def found(x, y):
+        return gradients(pairwise_l1, x, tf.cast(y, tf.float64))
+
+    x, y = random(3, 5, 7), random(6, 7)
+    expected = gradients(composed_l1, x, tf.cast(tf.cast(y, tf.float32), tf.float64))
+    assert_all_close(found(x, tf.cast(y, tf.float32)), expected)

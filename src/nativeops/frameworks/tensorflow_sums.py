@@ -13,9 +13,14 @@ def like_of(tensor: Any) -> Any:
     return tensor.shape if tensor.shape.is_fully_defined() else tensor
 
 
+def shape_of(like: Any) -> Any:
+    """The shape of a tensor, or a shape."""
+    return getattr(like, "shape", like)
+
+
 def summed(gradient: Any, like: Any) -> Any:
     """Undo broadcasting: the sum over the axes that the input lacks or has with size 1."""
-    wanted = like if isinstance(like, tf.TensorShape) else like.shape
+    wanted = shape_of(like)
     if wanted.is_fully_defined() and wanted == gradient.shape:
         return gradient
     shape = tf.constant(wanted.as_list(), tf.int32) if like is wanted else tf.shape(like)

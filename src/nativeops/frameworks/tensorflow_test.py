@@ -19,6 +19,7 @@ from nativeops.testing.threads import check_first_calls, check_others_run
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_NUM_INTRAOP_THREADS="2", TF_NUM_INTEROP_THREADS="2")
 tf = pytest.importorskip("tensorflow")
 
+from nativeops.frameworks import tensorflow_handle  # noqa: E402
 from nativeops.testing.arrays_tensorflow import composed_l1, random  # noqa: E402
 
 
@@ -63,6 +64,23 @@ def test_many_values_of_an_attribute_are_all_right():
     for p in np.linspace(1, 4, 300):
         found = pairwise_lp(x, y, p=float(p))
         assert_close(found, tf.constant(pairwise_lp(x.numpy(), y.numpy(), p=float(p))), 1e-6)
+
+
+@pytest.mark.parametrize("kind", [float, np.float64], ids=["Python", "NumPy"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_kernels_of_old_attributes_are_given_up(monkeypatch, kind, by_name):
+    pairwise_lp(x := random(2, 3), x)
+    known = pairwise_lp.handles["tensorflow"].calls
+    cleared, most, cache = [], 8, tensorflow_handle.context.context()
+    monkeypatch.setattr(tensorflow_handle, "_MOST_CALLS", most)
+    monkeypatch.setattr(cache, "clear_kernel_cache", lambda: cleared.append(1))
+    for _ in range(2):
+        known.clear()
+        for i in range(3 * most):
+            p = kind(2 + i / 8)
+            pairwise_lp(x=x, y=x, p=p) if by_name else pairwise_lp(x, x, p=p)
+            assert len(known) <= most
+    assert len(cleared) == 4
 
 
 def test_results_that_nobody_wants_are_not_made():

@@ -5,7 +5,8 @@ Importing this file registers all built-in ops, so that saved programs that cont
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,10 @@ from nativeops.frameworks.torch_direct import connect_direct
 from nativeops.frameworks.torch_explain import explain
 from nativeops.frameworks.torch_handle import Handle
 from nativeops.frameworks.torch_out import is_seen, run_into
-from nativeops.library import extension, is_forked_with, lock_over_forks
+from nativeops.frameworks.torch_register import once
+from nativeops.library import define, extension, is_forked_with
 from nativeops.lists import are_replaceable, as_arrays
 from nativeops.registry import ops
-
-_registering = lock_over_forks()
-_handles: dict[str, Handle] = {}  # by key: a notebook may declare the same op again
 
 # Names of this file, because looking them up in `torch._C` would cost as much as asking them.
 _is_grad_enabled = torch.is_grad_enabled
@@ -110,19 +109,23 @@ def tensor_likes(values: tuple[Any, ...]) -> list[Any]:
 
 def connect(op: Op[Any]) -> Handle:
     """Register an op with PyTorch; once per op."""
-    with _registering:
-        if "torch" not in op.handles:
-            if op.key not in _handles:
-                _handles[op.key] = Handle(op, framework)
-            op.handles["torch"] = _handles[op.key]
-        handle: Handle = op.handles["torch"]
-        return handle
+    if "torch" not in op.handles:
+        _connect([op])
+    handle: Handle = op.handles["torch"]
+    return handle
 
 
 def connect_all() -> None:
     """Register all declared ops."""
-    for op in ops():
-        connect(op)
+    _connect([op for op in ops() if "torch" not in op.handles])
+
+
+def _connect(new: Sequence[Op[Any]]) -> None:
+    for op in new:
+        define(op)  # here, as a compiler that it runs may well be interrupted
+    handles = once({op.key: partial(Handle, op, framework) for op in new})
+    for op in new:
+        op.handles["torch"] = handles[op.key]
 
 
 # PyTorch's compiler runs these functions while it traces, instead of tracing into them.
@@ -144,6 +147,4 @@ framework = Torch()
 # The caches of compiled programs know ops by their names alone: those of another version of this
 # package must not serve (pytorch#144344).
 torch.compiler.config.cache_key_tag += f" nativeops-{_digest()}"
-for _op in ops():
-    if _op.built_in:
-        connect(_op)
+_connect([op for op in ops() if op.built_in])

@@ -93,6 +93,30 @@ def test_compiled_call_with_several_results_gives_those_that_are_wanted():
     assert_close(result.d_y, pairwise_l1_grad(x, y, d_out).d_y)
 
 
+class Picked(torch.nn.Module):
+    """Two arrays with as many leading axes as the data has items of a kind."""
+
+    def forward(self, x):
+        picked = x[x[:, 0, 0] > 0]
+        return pairwise_l1(picked, picked * 2).sum()
+
+
+def test_leading_axes_of_which_only_the_data_know_the_size_are_compiled():
+    x = random(9, 5, 7)
+    x[:4, 0, 0] = 1.0
+    compiled = torch.compile(Picked(), fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x), Picked()(x))
+    found, expected = (gradients(f, [x.clone().requires_grad_()]) for f in (compiled, Picked()))
+    assert_close(found, expected)
+    assert expected[0].abs().max() > 0
+    for strict in (False, True):
+        program = torch.export.export(Picked(), (x,), strict=strict).module()
+        for n in (1, 4):
+            x[:, 0, 0] = -1.0
+            x[:n, 0, 0] = 1.0
+            assert_close(program(x), Picked()(x))
+
+
 def test_compiled_error_says_what_ours_says():
     compiled = torch.compile(pairwise_l1, fullgraph=True, backend="aot_eager")
     with pytest.raises(Exception, match="pairwise_l1: axis `d` is 7 in `x` but 3 in `y`") as error:

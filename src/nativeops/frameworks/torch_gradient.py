@@ -8,7 +8,7 @@ import torch
 
 from nativeops.call import Op
 from nativeops.errors import GradientError
-from nativeops.frameworks.rule import wrong_gradients
+from nativeops.frameworks.rule import check_gradients
 from nativeops.frameworks.torch_absent import apart, of_absent
 from nativeops.frameworks.torch_keep import (
     applier,
@@ -108,8 +108,7 @@ class Function:
         known = (*saved, *numbers, *d_outputs, needs)
         gradients = op.gradient_rule(*self.pick_arguments(known))
         gradients = tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
-        if len(gradients) != self.n_inputs - len(self.integers):
-            raise wrong_gradients(op.name, gradients, self.n_inputs - len(self.integers))
+        check_gradients(op.name, gradients, self.n_inputs - len(self.integers))
         if len(set(map(id, gradients))) < len(gradients):
             gradients = apart(gradients)
         for place in self.integers:

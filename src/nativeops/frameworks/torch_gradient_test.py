@@ -282,3 +282,11 @@ def test_rule_that_returns_nothing_is_an_error(monkeypatch):
     said = "pairwise_l1: the gradient rule gave nothing for 2 inputs: give one gradient for each"
     with pytest.raises(TypeError, match=said):
         gradients(pairwise_l1, leaves((2, 3), (4, 3)))
+
+
+def test_rule_that_returns_no_array_is_an_error(monkeypatch):
+    number = wraps(pairwise_l1.gradient_rule)(lambda *arguments: (0.5, 0.5))
+    monkeypatch.setattr(pairwise_l1, "gradient_rule", number)
+    said = "pairwise_l1: the gradient rule gave a float for an input: give an array, or None"
+    with pytest.raises(TypeError, match=said):
+        gradients(pairwise_l1, leaves((2, 3), (4, 3)))

@@ -83,7 +83,8 @@ class Handle:
             else:
                 found += 1
             if choices:
-                value = choices.index(value) if value in choices else _MISSING
+                known = type(value) is str and value in choices
+                value = choices.index(value) if known else _MISSING
             elif type(value) is not kind or not low <= value <= high:
                 value = _MISSING
             if value is _MISSING:

@@ -2,6 +2,8 @@
 """`out=` in PyTorch: the result in a tensor that the caller has, perhaps the memory of an input."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,9 +43,12 @@ def run_into(op: Op[Any], handle: "Handle", args: Sequence[Any], kwargs: Mapping
             outs[place] = None
         elif out is not None:
             _check(op, place, out, results[place], arrays)
-    check_disjoint(op, outs, _may_share)
+    check_disjoint(op, [None if out is None else _places(out) for out in outs])
     made = outs
-    if any(_needs_aside(op, place, out, arrays) for place, out in enumerate(outs)):
+    aside = any(_needs_aside(op, place, out, arrays) for place, out in enumerate(outs))
+    given = (out for out in outs if out is not None)
+    # The core takes only outputs whose memory is apart from end to end, not columns of one buffer.
+    if aside or any(_may_share(one, other) for one, other in combinations(given, 2)):
         found = handle.raw(*values)
         made = [found] if isinstance(found, torch.Tensor) else [*found]
         for place, out in enumerate(outs):
@@ -116,6 +121,19 @@ def _may_share(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the memory that two tensors span meets."""
     (first, end), (other, other_end) = _span(a), _span(b)
     return first < other_end and other < end
+
+
+def _places(tensor: torch.Tensor) -> Any:
+    """Where the elements of a tensor lie, on any device, as NumPy is told it."""
+    size = tensor.element_size()
+    interface = {
+        "version": 3,
+        "typestr": f"|V{size}",
+        "data": (tensor.data_ptr(), False),
+        "shape": tuple(tensor.shape),
+        "strides": tuple(step * size for step in tensor.stride()),
+    }
+    return SimpleNamespace(__array_interface__=interface)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:

@@ -44,6 +44,31 @@ def test_some_of_several_results_are_given():
     assert made.d_y is d_y
 
 
+def test_results_may_be_columns_of_one_buffer():
+    x, d_out = random(6, 7), random(6, 6)
+    expected = torch.cat(pairwise_l1_grad(x, Y, d_out), 1)
+    buffer = torch.empty(6, 14)
+    for columns in ((buffer[:, :7], buffer[:, 7:]), (buffer[:, ::2], buffer[:, 1::2])):
+        before = buffer._version
+        made = pairwise_l1_grad(x, Y, d_out, out=columns)
+        assert made.d_x is columns[0]
+        assert torch.equal(torch.cat(columns, 1), expected)
+        assert buffer._version > before
+    for columns in ((buffer[:, :7], buffer[:, 6:13]), (buffer[:, ::2], buffer[:, 6:13])):
+        with pytest.raises(ArgumentError, match=r"`out\[0\]` and `out\[1\]` share memory"):
+            pairwise_l1_grad(x, Y, d_out, out=columns)
+    nothing = torch.empty(0, 7)
+    pairwise_l1_grad(nothing, nothing, torch.empty(0, 0), out=(nothing, nothing))
+
+
+def test_tensor_for_a_result_that_is_not_wanted_is_not_looked_at():
+    expected = pairwise_l1_grad(X, Y, D_OUT).d_x
+    for unwanted in (torch.zeros(5, 3), "abc", Y):
+        made = pairwise_l1_grad(X, Y, D_OUT, want=("d_x",), out=(None, unwanted))
+        assert torch.equal(made.d_x, expected)
+        assert made.d_y is None
+
+
 def test_autograd_notices_that_a_tensor_it_kept_was_written():
     kept = torch.ones(5, 6)
     loss = (torch.ones(5, 6, requires_grad=True) * kept).sum()

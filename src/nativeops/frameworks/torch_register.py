@@ -6,12 +6,15 @@ Autograd kernel of ours that is also right under `torch.func`. `no_grad` has non
 eager code needs no gradient, or from inside the gradient's own function: it costs half as much.
 """
 
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from nativeops.call import Op
-from nativeops.library import extension
+from nativeops.library import extension, lock_over_forks
 
 SPACE, INTO = "nativeops", "nativeops_into"
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
@@ -20,6 +23,35 @@ _SCHEMA = {int: "int", float: "float", bool: "bool", str: "int"}
 LIBRARY: Any = torch.library.Library(SPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 # Apart, as it is made later than the overloads of the same name: see `name_of`.
 _APART: Any = torch.library.Library(INTO, "FRAGMENT")  # type: ignore[no-untyped-call]
+
+_registering = lock_over_forks()
+# By key, as a notebook may declare an op again; here, as the adapter's import may be interrupted.
+_registered: dict[str, Any] = {}
+
+
+def once(makers: Mapping[str, Callable[[], Any]]) -> Mapping[str, Any]:
+    """What the functions register, by key; one is called for each key, and never interrupted.
+
+    PyTorch takes no name twice, so half of an op could not be mended. Handlers of signals run in
+    the main thread: what they raise (Ctrl-C) reaches the caller, while another thread goes on.
+    """
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with _registering:
+                for key, make in makers.items():
+                    if key not in _registered:
+                        _registered[key] = make()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return _registered
 
 
 def register(op: Op[Any], name: str) -> Any:
@@ -40,8 +72,10 @@ def name_of(op: Op[Any]) -> str:
 def register_into(op: Op[Any]) -> Any:
     """The op that writes its results into its last arguments, one for each output."""
     outs = [f"Tensor(a{n}!) out{n}" for n in range(len(op.signature.outputs))]
-    takes = [*_takes(op), *outs]
-    return _implement(op, _APART, INTO, f"{name_of(op)}({', '.join(takes)}) -> ()")
+    name, takes = name_of(op), [*_takes(op), *outs]
+    schema = f"{name}({', '.join(takes)}) -> ()"
+    key = f"{INTO}::{name}"
+    return once({key: partial(_implement, op, _APART, INTO, schema)})[key]
 
 
 def _takes(op: Op[Any]) -> list[str]:

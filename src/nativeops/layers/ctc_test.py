@@ -289,6 +289,13 @@ def test_every_framework_gives_the_same_loss() -> None:
                 assert abs(found - expected) < 1e-6 * expected
 
 
+def test_axes_in_another_order_and_a_batch_left_away_are_hinted_at() -> None:
+    with pytest.raises(ShapeError, match=r"did you mean `logits\.swapaxes\(-3, -2\)`\?"):
+        ctc_loss(np.zeros((2, 50, 30)), np.ones((2, 3), int))
+    with pytest.raises(ShapeError, match=r"add 1 axis of size 1 with `logits\[:, None\]`"):
+        ctc_loss(np.zeros((50, 30)), np.ones((1, 3), int))
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_array_of_no_lengths_is_not_taken_for_none(framework: str) -> None:
     pytest.importorskip(framework)

@@ -242,6 +242,8 @@ def mistakes(op: Any, gates: int, array: Callable[..., Any]) -> dict[str, Callab
             lambda: op(x, [good, good]),
         f"`weights[0][1]` (w_hh) must have the shape [{rows}, {H}], but has [{rows + 1}, {H}].":
             lambda: op(x, [(good[0], array(rows + 1, H))]),
+        f"`weights[0][1]` (w_hh) must have the shape [{rows}, {H}], but has [{rows}, {H + 1}].":
+            lambda: op(x, [(good[0], array(rows, H + 1))]),
         f"`weights[0][3]` (b_hh) must have the shape [{rows}], but has [{H + 1}].":
             lambda: op(x, [(*good, array(rows), array(H + 1))]),
         f"`weights[1][0]` (w_ih) must have the shape [{rows}, {D}], but has [{rows}, {H}].":
