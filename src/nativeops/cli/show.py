@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``nativeops show OP``: what an op does, and where its kernel is."""
 
+import ast
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ def show(
             fail(
                 f"nativeops show: {op} is a function that calls ops, and has no kernel of its own."
             )
-        typer.echo(f"{op}{inspect.signature(function)}\n\n{inspect.getdoc(function)}\n")
+        typer.echo(f"{_head(function)}\n\n{inspect.getdoc(function)}\n")
         typer.echo(f"declared in  {inspect.getfile(function)}")
         return
     found = find_op(op)
@@ -62,3 +63,11 @@ def runs_in(op: Op[Any]) -> Iterator[str]:
 def kernels(op: Op[Any]) -> list[Path]:
     """The kernel for all devices, and those tuned for some."""
     return [op.kernel, *variants(op.kernel).values()]
+
+
+def _head(function: Any) -> str:
+    """What stands above a function's documentation, as it is written."""
+    source = inspect.getsource(function)
+    [definition] = ast.parse(source).body
+    assert isinstance(definition, ast.FunctionDef)
+    return "\n".join(source.splitlines()[definition.lineno - 1 : definition.body[0].lineno - 1])
