@@ -34,6 +34,7 @@ from nativeops.registry import ops
 
 _PACKAGE = Path(__file__).resolve().parent
 # What a compiler says that lacked memory, or room for its result.
+_NAMESPACE = re.compile(r"(?<!using )\bnamespace\s+nativeops\b")
 _NO_ROOM = re.compile("Killed signal|No space left|File size limit")
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
 _SHARED = ["-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden"]
@@ -264,7 +265,10 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     first = first or said.splitlines()[-5:]
     if not any(defines(path, recipe.op.name) for path in files):
         names = ", ".join(path.name for path in files)
-        first.append(f"there is no kernel `void {recipe.op.name}(...)` in {names}")
+        first.insert(0, f"there is no kernel `void {recipe.op.name}(...)` in {names}")
+        hint = f"mend {recipe.op.kernel}"
+    elif not any(_NAMESPACE.search(path.read_text(errors="replace")) for path in files):
+        first.insert(0, f"the kernel `{recipe.op.name}` must be in `namespace nativeops {{ .. }}`")
         hint = f"mend {recipe.op.kernel}"
     text = "the compiler refused its kernel:\n    " + "\n    ".join(first)
     hint += "." if debug else "; `NATIVEOPS_DEBUG=1` shows all that the compiler says."

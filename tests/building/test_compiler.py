@@ -172,6 +172,13 @@ def test_a_kernel_of_another_name_is_missed(tmp_path: Path) -> None:
     assert "there is no kernel `void scaled(...)` in scaled.h" in refusal(header)
 
 
+def test_kernel_outside_of_the_namespace_is_told_as_that(tmp_path: Path) -> None:
+    header = write(tmp_path)
+    text = header.read_text().replace("namespace nativeops {", "using namespace nativeops;")
+    header.write_text(text.replace("}  // namespace nativeops", ""))
+    assert "the kernel `scaled` must be in `namespace nativeops { .. }`" in refusal(header)
+
+
 def test_a_function_that_is_not_defined_is_told(tmp_path: Path) -> None:
     header = write(tmp_path, value="elsewhere()")
     header.write_text("double elsewhere();\n" + header.read_text())
