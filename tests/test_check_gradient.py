@@ -142,6 +142,15 @@ def test_large_sizes_leave_out_results_without_elements():
     assert large.Large(steps_of, ("n",)).possible()
 
 
+def test_large_sizes_of_a_matrix_of_equal_sides_are_not_tried():
+    @op(kernel="none_is_needed.h")
+    def of_squares(x: Float[Array, "n n"], y: Float[Array, "m"]) -> Float[Array, "n"]:
+        return x[0] * len(y)
+
+    left, tried = large.Large(of_squares, ("n",)), large.Large(of_squares, ("m",))
+    assert left.n_bytes(left.largest) > large.MOST_BYTES > tried.n_bytes(tried.largest)
+
+
 @pytest.mark.parametrize(
     ("axes", "limits"),
     [

@@ -46,6 +46,7 @@ GROWTH = tuple(8**k for k in range(4, 10))  # elements for which the time is mea
 NOTICEABLE = 0.02  # seconds
 APART = 1 << 26  # numbers of results that there is memory for
 LONGEST = 25.0  # seconds that a run may be expected to take; job.py stops a silent one after 300
+MOST_BYTES = 7 << 34  # of an array: a process has 65530 mappings, of 4 MB here, for both rings
 SHARE = 4  # a quarter of the memory is for workspaces
 NO_MEMORY = "no memory for a workspace"  # what a kernel says
 LEAD = "*"  # stands for the leading axes among the names of axes
@@ -58,6 +59,9 @@ def steps(op: Op[Any]) -> Steps:
     for names in scalings(op):
         run = Large(op, names)
         if not run.possible():
+            continue
+        if run.n_bytes(run.largest) > MOST_BYTES:
+            yield Unchecked(f"{op.name} along {run.axes()} (no process has room for such arrays)")
             continue
         expected = run.expected()
         if expected > LONGEST:

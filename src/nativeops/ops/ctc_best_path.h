@@ -5,9 +5,28 @@
 
 namespace nativeops {
 
+// What the softmax of a frame is made of, and the first of its most probable classes; behind the
+// last where a NaN leaves none.
+template <class A>
+struct BestClass {
+  A largest, sum;
+  int64_t first;
+};
+struct TeamFrames {
+  template <class T>
+  KERNEL static BestClass<Accum<T>> best(Team team, const In<T, 1>& row) {
+    using A = Accum<T>;
+    const int64_t n = row.size(0);
+    const SoftmaxSums<A> of = softmax_sums(team, row);
+    const A largest = of.largest;
+    return {largest, of.sum,
+            team.min(0, n, [=](int64_t c) { return A(row(c)) == largest ? c : n; })};
+  }
+};
+
 // w[t] = argmax_c logits[t,b,c]      labels[b]: w without repeats and blanks
 // scores[b] = Σ_t log softmax(logits[t,b])[w[t]]
-template <class T>
+template <class T, class Frames = TeamFrames>
 void ctc_best_path(Device& dev, In<T, 3> logits, In<int32_t, 1> input_lengths,
                    Out<int32_t, 2> labels, Out<int32_t, 1> lengths, Out<T, 1> scores, int64_t blank,
                    bool label_loop) {
@@ -23,11 +42,9 @@ void ctc_best_path(Device& dev, In<T, 3> logits, In<int32_t, 1> input_lengths,
       dev, steps * batch,
       [=] KERNEL(Team team, int64_t item) {
         const int64_t t = item / batch, b = item % batch;
-        const SoftmaxSums<A> of = softmax_sums(team, at(at(logits, t), b));
-        const int64_t first = team.min(
-            0, classes, [=](int64_t c) { return A(logits(t, b, c)) == of.largest ? c : classes; });
+        const BestClass<A> of = Frames::template best<T>(team, at(at(logits, t), b));
         if (team.rank() != 0) return;
-        ways(t, b) = static_cast<int32_t>(first < classes ? first : blank);
+        ways(t, b) = static_cast<int32_t>(of.first < classes ? of.first : blank);
         log_probs(t, b) = of.largest == lowest<A>() ? of.largest : 0 - log(of.sum);
       },
       classes);

@@ -62,3 +62,22 @@ def test_frame_without_any_class_has_no_probability(level: str) -> None:
 def test_lengths_out_of_range_are_refused() -> None:
     with pytest.raises(NativeOpsError, match=r"`input_lengths\[1\]` is 4, but must be from 0 to 3"):
         ctc_greedy_decode(np.zeros((3, 2, 4)), [1, 4])
+
+
+@each_level
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("classes", [1, 2, 15, 16, 17, 33, 100])
+def test_first_of_equals_is_found_at_every_place_of_vectors(level, dtype, classes) -> None:
+    """Few values, so that the largest is there several times; vectors end with zeros."""
+    for base in (-5, 0, 5):
+        x = (RANDOM.integers(0, 3, (60, 3, classes)) + base).astype(dtype)
+        x[7, 1], x[9, 2, classes // 2] = -np.inf, np.nan
+        with np.errstate(invalid="ignore", divide="ignore"):
+            expected = ctc_best_path.reference(x, blank=classes // 3)
+        with selected(level):
+            whole = ctc_best_path(x, blank=classes // 3)
+            apart = ctc_best_path(np.repeat(x, 2, -1)[..., ::2], blank=classes // 3)
+        for found in (whole, apart):
+            assert np.array_equal(found.labels, expected.labels)
+            assert np.array_equal(found.lengths, expected.lengths)
+            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-3)
