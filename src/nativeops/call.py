@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from nativeops import identity, lists
 from nativeops.errors import (
@@ -26,6 +26,18 @@ from nativeops.signature import ArraySpec, AttributeSpec, Signature, Solution
 from nativeops.sizes import Size, as_size
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Directions(NamedTuple):
+    """What an op calls twice, once with `reverse`: it has no kernel of its own."""
+
+    layer: "Op[Any]"
+    shared: tuple[str, ...]  # arrays of the layer that both calls get; of results the sum
+    joined: tuple[str, ...]  # arrays of which each call gets a half of the last axis
+
+    def names(self, name: str) -> tuple[str, str]:
+        """What both calls get as an array of the layer."""
+        return name, name if name in (*self.shared, *self.joined) else f"{name}_reverse"
 
 
 class Op(Generic[F]):
@@ -68,6 +80,7 @@ class Op(Generic[F]):
         self.id = -1  # of the op in the core, once it is defined there
         self.handles: dict[str, Any] = {}  # what the adapters registered for the op
         self.flags: dict[str, tuple[AttributeSpec, Op[Any]]] = {}  # what `instead` declared
+        self.directions: Directions | None = None  # of an op that calls another one's kernel twice
         self.kept_with: dict[str, str] = {}  # what `keep_only_with` declared
         self.result: type | None = None  # the NamedTuple of several results
         returns = typing.get_type_hints(reference, include_extras=True).get("return")
@@ -245,6 +258,11 @@ class Op(Generic[F]):
     def kernel_digest(self) -> str:
         """Empty for a built-in op; else a hash of the kernel's files at the op's first use."""
         return "" if self.built_in else identity.kernel_digest(self)
+
+    @property
+    def kernel_name(self) -> str:
+        """The name of the C++ function that computes it."""
+        return self.directions.layer.name if self.directions else self.name
 
     @property
     def built_for(self) -> str:

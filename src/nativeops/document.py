@@ -106,7 +106,7 @@ def _can_raise(op: Op[Any], error: str) -> bool:
 def is_tuned(op: Op[Any], device: str) -> bool:
     """Whether a header beside the kernel has a variant for the device, alone or with others."""
     headers = variants(op.kernel).items()
-    return any(of in (device, "tuned") and defines(path, op.name) for of, path in headers)
+    return any(of in (device, "tuned") and defines(path, op.kernel_name) for of, path in headers)
 
 
 def _where(op: Op[Any]) -> str:

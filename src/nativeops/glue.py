@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nativeops.call import Op
+from nativeops.call import Directions, Op
 from nativeops.errors import BuildError, message
 from nativeops.identity import kernel_files, variants
 from nativeops.signature import VARIABLES, ArraySpec, Signature
@@ -53,6 +53,7 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
         f"// Generated from the declarations beside {header.name}; do not edit.",
         *["#define NATIVEOPS_THREADS_APART"] * (raw_text(header) == "apart"),
         '#include "nativeops/devices/entry.h"',
+        *['#include "nativeops/devices/directions.h"'] * any(op.directions for op in ops),
     ]
     if any("cuda" in op.devices for op in ops):
         parts += [f'#include "{include}"']
@@ -65,18 +66,16 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
     # The portable kernel is compiled where there is no variant of it: half of the build otherwise.
     groups = defaultdict(list)
     for op in ops:
-        macros = tuple(m for m, path in tuned.items() if _tunes(path, op.name))
+        macros = tuple(m for m, path in tuned.items() if _tunes(path, op.kernel_name))
         groups[op.devices, macros].append(op)
     for number, ((devices, macros), group) in enumerate(groups.items()):
         parts += _ON_CPU * ("cuda" not in devices)
         for turn, macro in enumerate(macros):
             parts.append(f"#{'elif' if turn else 'if'} {macro}")
-            parts += [
-                _entry(op.signature, tuned[macro], "_tuned", "nativeops::tuned") for op in group
-            ]
+            parts += [_entry(op, tuned[macro], "_tuned", "nativeops::tuned") for op in group]
             parts.append(_table(group, digest, "_tuned", number))
         parts += ["#else"] * bool(macros)
-        parts += [_entry(op.signature, header, "", "nativeops") for op in group]
+        parts += [_entry(op, header, "", "nativeops") for op in group]
         parts += [_table(group, digest, "", number), *["#endif"] * bool(macros)]
         parts += ["#endif"] * ("cuda" not in devices)
     return "\n".join([*parts, "}  // namespace", "}  // namespace nativeops", ""])
@@ -174,8 +173,11 @@ def _kernels(path: Path) -> list[str]:
     return _KERNEL.findall(_code(path))
 
 
-def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> str:
+def _entry(op: Op[Any], header: Path, suffix: str, namespace: str) -> str:
     """The C function of one op, generic in its dtype variables."""
+    if op.directions:
+        return _entry_of_both(op, op.directions, suffix, namespace)
+    signature = op.signature
     name, variables = signature.op, [TEMPLATE[v] for v in signature.variables]
     template = f"template <{', '.join(f'class {v}' for v in variables)}>\n" if variables else ""
     call = f"{namespace}::{name}" + (f"<{', '.join(variables)}>" if variables else "")
@@ -187,15 +189,7 @@ def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> s
     checked = [*arrays, *(f"Attribute<{each}>" for each in attributes)]
     names = ["dev", *(spec.name for spec in (*signature.inputs, *signature.outputs))]
     names += [spec.name for spec in signature.attributes]
-    values = [f"input<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.inputs)]
-    values += [
-        f"output<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.outputs)
-    ]
-    values += [
-        f"call->attributes[{i}].{'real' if spec.type is float else 'integer'}"
-        + (" != 0" if spec.type is bool else "")
-        for i, spec in enumerate(signature.attributes)
-    ]
+    values = _values(signature)
     wanted = ", ".join(f"{t} {n}" for t, n in zip(types, names, strict=True))
     return f"""\
 {template}struct {name}{suffix}_kernel {{
@@ -214,6 +208,61 @@ def _entry(signature: Signature, header: Path, suffix: str, namespace: str) -> s
     if constexpr (std::is_invocable_v<Kernel, {", ".join(types)}>)
       Kernel()({", ".join(["dev", *values])});
   }});
+}}
+"""
+
+
+def _values(signature: Signature) -> list[str]:
+    """What a call gives as arrays and attributes, in their order."""
+    values = [f"input<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.inputs)]
+    values += [
+        f"output<{_type(s)}, {_rank(s)}>(call, {i})" for i, s in enumerate(signature.outputs)
+    ]
+    values += [
+        f"call->attributes[{i}].{'real' if spec.type is float else 'integer'}"
+        + " != 0" * (spec.type is bool)
+        for i, spec in enumerate(signature.attributes)
+    ]
+    return values
+
+
+def _entry_of_both(op: Op[Any], directions: Directions, suffix: str, namespace: str) -> str:
+    """The C function of an op that calls a layer's kernel for both directions."""
+    one = directions.layer.signature
+    values = dict(zip(op.signature.names()[1:], _values(op.signature), strict=True))
+    summed, arguments = [], []
+    for spec in (*one.inputs, *one.outputs):
+        first, second = (values[name] for name in directions.names(spec.name))
+        if first != second:
+            arguments.append(f"second ? {second} : {first}")
+        elif spec.name in directions.joined:
+            arguments.append(f"half_of({first}, second)")
+        elif spec in one.inputs:
+            arguments.append(first)
+        else:
+            summed.append((spec.name, first))
+            arguments.append(f"{spec.name}.of(second)")
+    arguments += [values.get(spec.name, "second") for spec in one.attributes]
+    weights = [
+        values[name]
+        for spec in one.inputs
+        if _rank(spec) == 2 and not any(axis.names() & {*op.independent} for axis in spec.axes)
+        for name in directions.names(spec.name)[:1]
+    ]
+    x = values[one.inputs[0].name]
+    before = "".join(f"    const SumOfBoth<T> {name}(dev, {value});\n" for name, value in summed)
+    after = "".join(f"    {name}.finish(dev);\n" for name, _ in summed)
+    return f"""\
+template <class T>
+int32_t {op.name}{suffix}_entry(const NativeopsCall* call) {{
+  return guard(call, [&](Device& dev) {{
+    const In<T, 3> inputs = {x};
+{before}    both_directions(
+        dev, inputs.size(0), products_of_step<T>(inputs, {{{", ".join(weights)}}}),
+        [&](Device& one, bool second) {{
+          {namespace}::{one.op}<T>(one, {", ".join(arguments)});
+        }});
+{after}  }});
 }}
 """
 

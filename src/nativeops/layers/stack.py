@@ -1,23 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent networks of several layers, in one or both directions, in any framework."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 
-from nativeops.arrays import integers, join, stacked, swap_first
+from nativeops.arrays import integers, stacked, swap_first
 from nativeops.declare import Array
 from nativeops.layers._checks import check, check_dropout, checked, own_weights
 from nativeops.lists import is_list_of_integers
 from nativeops.ops._steps import Precision
 from nativeops.ops.dropout import dropout as drop
-from nativeops.ops.gru import gru_layer
-from nativeops.ops.lstm import lstm_layer
-from nativeops.ops.lstm_projected import lstm_projected_layer
-from nativeops.ops.rnn import rnn_layer
+from nativeops.ops.gru import bidirectional_gru_layer, gru_layer
+from nativeops.ops.lstm import bidirectional_lstm_layer, lstm_layer
+from nativeops.ops.lstm_projected import bidirectional_lstm_projected_layer, lstm_projected_layer
+from nativeops.ops.rnn import bidirectional_rnn_layer, rnn_layer
 
+
+class Layers(NamedTuple):
+    """The ops of one layer, each in one direction and in both."""
+
+    plain: tuple[Any, Any]
+    projected: tuple[Any, Any] = (None, None)
+
+
+LSTM = Layers(
+    (lstm_layer, bidirectional_lstm_layer),
+    (lstm_projected_layer, bidirectional_lstm_projected_layer),
+)
+GRU = Layers((gru_layer, bidirectional_gru_layer))
+RNN = Layers((rnn_layer, bidirectional_rnn_layer))
 _LENGTHS = next(spec for spec in lstm_layer.signature.inputs if spec.lengths)
 
 
@@ -103,7 +117,7 @@ def lstm(
     ((3, 2, 4), (2, 2, 2), (2, 2, 2))
     """
     made = _checked_run(
-        "lstm", 4, partial(any_lstm_layer, low_memory=low_memory), x, weights,
+        "lstm", 4, LSTM, {"low_memory": low_memory}, x, weights,
         {"h_0": h_0, "c_0": c_0}, lengths, peepholes, bidirectional=bidirectional,
         dropout=dropout, seed=seed, batch_first=batch_first, precision=precision,
     )  # fmt: skip
@@ -162,9 +176,9 @@ def gru(
             [0.3546, 0.3546],
             [0.3546, 0.3546]]])
     """
-    layer = partial(gru_layer, linear_before_reset=linear_before_reset, low_memory=low_memory)
+    attributes = {"linear_before_reset": linear_before_reset, "low_memory": low_memory}
     made = _checked_run(
-        "gru", 3, layer, x, weights, {"h_0": h_0}, lengths, bidirectional=bidirectional,
+        "gru", 3, GRU, attributes, x, weights, {"h_0": h_0}, lengths, bidirectional=bidirectional,
         dropout=dropout, seed=seed, batch_first=batch_first, precision=precision,
     )  # fmt: skip
     return Recurrent(*made)
@@ -215,7 +229,7 @@ def rnn(
     """
     checked("rnn", "activation", activation)
     made = _checked_run(
-        "rnn", 1, partial(rnn_layer, activation=activation), x, weights, {"h_0": h_0}, lengths,
+        "rnn", 1, RNN, {"activation": activation}, x, weights, {"h_0": h_0}, lengths,
         bidirectional=bidirectional, dropout=dropout, seed=seed, batch_first=batch_first,
         precision=precision,
     )  # fmt: skip
@@ -230,7 +244,8 @@ for _function in (lstm, gru, rnn):
 def _checked_run(
     name: str,
     gates: int,
-    layer: Callable[..., Any],
+    layers: Layers,
+    attributes: dict[str, Any],
     x: Any,
     weights: Sequence[Sequence[Any]],
     states: dict[str, Any],
@@ -248,34 +263,16 @@ def _checked_run(
     check(name, gates, x, weights, states, bidirectional, batch_first, peepholes)
     check_dropout(name, dropout, seed, len(weights) // (1 + bidirectional))
     output, finals = run(
-        partial(layer, precision=precision), swap_first(x) if batch_first else x, weights,
-        tuple(states.values()), lengths, peepholes,
+        layers, {**attributes, "precision": precision}, swap_first(x) if batch_first else x,
+        weights, tuple(states.values()), lengths, peepholes,
         bidirectional=bidirectional, dropout=dropout, seed=seed,
     )  # fmt: skip
     return swap_first(output) if batch_first else output, *finals
 
 
-def any_lstm_layer(
-    x: Any,
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any,
-    b_hh: Any,
-    h_0: Any,
-    c_0: Any,
-    lengths: Any,
-    *,
-    w_hr: Any = None,
-    **more: Any,
-) -> Any:
-    """`lstm_layer`, or where `w_hr` is given `lstm_projected_layer`."""
-    if w_hr is None:
-        return lstm_layer(x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, lengths, **more)
-    return lstm_projected_layer(x, w_ih, w_hh, w_hr, b_ih, b_hh, h_0, c_0, lengths, **more)
-
-
 def run(
-    layer: Callable[..., Any],
+    layers: Layers,
+    attributes: Mapping[str, Any],
     x: Any,
     weights: Sequence[Sequence[Any]],
     states: Sequence[Any],
@@ -294,18 +291,18 @@ def run(
     for first in range(0, len(weights), directions):
         if first and dropout:
             x = drop(x, seed, p=dropout, stream=first // directions)
-        outputs = []
-        for place in range(first, first + directions):
-            *own, w_hr = own_weights(weights[place])
-            before = [None if state is None else state[place] for state in states]
-            more = {} if w_hr is None else {"w_hr": w_hr}
-            if peepholes is not None and peepholes[place] is not None:
-                more["peepholes"] = peepholes[place]
-            output, *after = layer(x, *own, *before, lengths, reverse=place > first, **more)
-            outputs.append(output)
-            for final, state in zip(finals, after, strict=False):  # what is kept comes last
-                final.append(state)
-        x = join(outputs, -1)
+        places = range(first, first + directions)
+        own = [own_weights(weights[place]) for place in places]
+        before = [[None if s is None else s[place] for place in places] for s in states]
+        ops, arrays = layers.plain, [*zip(*own, strict=True)]
+        w_hr = arrays.pop()
+        if w_hr[0] is not None:
+            ops = layers.projected
+            arrays.insert(2, w_hr)
+        more = () if peepholes is None else (peepholes[place] for place in places)
+        x, *after = ops[bidirectional](x, *chain(*arrays, *before), lengths, *more, **attributes)
+        for place, final in enumerate(finals):  # what is kept comes last
+            final.extend(after[place * directions : (place + 1) * directions])
     return x, [_finals(states) for states in finals]
 
 

@@ -22,7 +22,7 @@ CELLS = {
 }
 LECTURES = {"t": 200, "b": 16, "i": 512, "h": 512, "layers": 2}  # of unequal length
 DEEP = {"t": 300, "b": 20, "i": 800, "h": 800, "layers": 5}
-DEEP_TRAINING = {**DEEP, "t": 60}
+SERVED = {"t": 100, "b": 1, "i": 128, "h": 64, "layers": 1}  # a thread for each direction
 Module = Any
 
 
@@ -166,7 +166,7 @@ def _flops(kind: str, *, training: bool, lengths: bool) -> Callable[..., float]:
     return work
 
 
-def _bench(kind: str, size: Size, *, training: bool, lengths: bool) -> Bench:
+def _bench(kind: str, *sizes: Size, training: bool, lengths: bool) -> Bench:
     rivals = [_rival(_ours, kind, training=training, name="ours, torch")]
     rivals.append(_rival(_theirs, kind, training=training, name="packed" if lengths else "fused"))
     if not lengths:
@@ -178,7 +178,7 @@ def _bench(kind: str, size: Size, *, training: bool, lengths: bool) -> Bench:
         f"layers of {kind} in both directions"
         + (", sequences of t/4 to t steps in any order" if lengths else "")
         + (": outputs, then gradients of inputs and parameters" if training else ": outputs"),
-        sizes=[size],
+        sizes=sizes,
         inputs=_inputs(lengths=lengths),
         rivals=rivals,
         expected=_expected(kind, training=training),
@@ -193,7 +193,7 @@ def _bench(kind: str, size: Size, *, training: bool, lengths: bool) -> Bench:
 BENCHES = [
     *(_bench(kind, LECTURES, training=t, lengths=True) for kind in GATES for t in (False, True)),
     *(
-        _bench(kind, DEEP_TRAINING if t else DEEP, training=t, lengths=False)
+        _bench(kind, DEEP, SERVED, training=t, lengths=False)
         for kind in GATES
         for t in (False, True)
     ),

@@ -24,7 +24,7 @@ numbers of layers must be that: ``bidirectional=1`` and ``num_layers=True`` are 
 LSTM(80, 256, num_layers=2, bidirectional=True)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -37,8 +37,6 @@ from nativeops.layers._traced import Leaf
 from nativeops.layers.torch_ctc import CTCLoss
 from nativeops.layers.torch_transducer import RNNTLoss
 from nativeops.ops._steps import Precision
-from nativeops.ops.gru import gru_layer
-from nativeops.ops.rnn import rnn_layer
 
 __all__ = ["GRU", "LSTM", "RNN", "CTCLoss", "RNNTLoss"]
 
@@ -77,9 +75,11 @@ class _Fused(Leaf, torch.nn.RNNBase):
         )  # fmt: skip
         vars(self).update(own)
 
-    def _layer(self) -> Callable[..., Any]:
-        """The op of one layer in one direction."""
-        raise NotImplementedError
+    _layers: stack.Layers
+
+    def _attributes(self) -> dict[str, Any]:
+        """What the ops of a layer are told."""
+        return {"low_memory": self.low_memory, "precision": self.precision}
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Outputs and final states, as the forward method of PyTorch's layer has them."""
@@ -129,7 +129,7 @@ class _Fused(Leaf, torch.nn.RNNBase):
         if dropout:  # from PyTorch's generator, whose state so tells all masks
             seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
         run = partial(
-            stack.run, partial(self._layer(), precision=self.precision), lengths=lengths,
+            stack.run, self._layers, self._attributes(), lengths=lengths,
             bidirectional=self.bidirectional, dropout=dropout, seed=seed,
         )  # fmt: skip
         kind = x.device.type
@@ -180,7 +180,7 @@ def _refuse_projection(more: dict[str, Any]) -> None:
 class LSTM(_Fused):
     """LSTM: what `torch.nn.LSTM` computes, fused."""
 
-    _theirs, _count = torch.nn.LSTM, 2
+    _theirs, _layers, _count = torch.nn.LSTM, stack.LSTM, 2
     check_forward_args: Any = torch.nn.LSTM.check_forward_args
     get_expected_cell_size = torch.nn.LSTM.get_expected_cell_size
     permute_hidden: Any = torch.nn.LSTM.permute_hidden
@@ -206,9 +206,6 @@ class LSTM(_Fused):
             proj_size, device, dtype, low_memory=low_memory, precision=precision,
         )  # fmt: skip
 
-    def _layer(self) -> Any:
-        return partial(stack.any_lstm_layer, low_memory=self.low_memory)
-
     def _states(self, hx: Any) -> list[Any] | None:
         if hx is not None and len(hx) != 2:
             raise RuntimeError("lstm expects two hidden states")  # as PyTorch says it
@@ -221,7 +218,7 @@ class LSTM(_Fused):
 class GRU(_Fused):
     """GRU: what `torch.nn.GRU` computes, fused."""
 
-    _theirs = torch.nn.GRU
+    _theirs, _layers = torch.nn.GRU, stack.GRU
 
     def __init__(
         self,
@@ -245,14 +242,11 @@ class GRU(_Fused):
             0, device, dtype, low_memory=low_memory, precision=precision,
         )  # fmt: skip
 
-    def _layer(self) -> Any:
-        return partial(gru_layer, low_memory=self.low_memory)
-
 
 class RNN(_Fused):
     """Elman network: what `torch.nn.RNN` computes, fused."""
 
-    _theirs = torch.nn.RNN
+    _theirs, _layers = torch.nn.RNN, stack.RNN
 
     def __init__(
         self,
@@ -280,8 +274,9 @@ class RNN(_Fused):
             dropout, bidirectional, 0, device, dtype, precision=precision,
         )  # fmt: skip
 
-    def _layer(self) -> Any:
-        return partial(rnn_layer, activation="relu" if self.mode == "RNN_RELU" else "tanh")
+    def _attributes(self) -> dict[str, Any]:
+        activation = "relu" if self.mode == "RNN_RELU" else "tanh"
+        return {"activation": activation, "precision": self.precision}
 
 
 # What `accelerate` puts in the place of what.

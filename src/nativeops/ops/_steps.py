@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of a recurrent layer in NumPy, one sequence after the other: what references share."""
 
+import inspect
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from nativeops.call import Op
 from nativeops.declare import op
 
 # How exact the products are; the kernels know "high" by its place (devices/recurrent.h).
@@ -117,22 +120,49 @@ def example(random: Any, given: Any, gates: int, states: tuple[str, ...]) -> dic
     return {**arrays, "lengths": random.integers(0, t + 1, b).astype(np.int32)}
 
 
-def grad_example(
-    random: Any, given: Any, op: Any, gates: int, states: tuple[str, ...]
-) -> dict[str, Any]:
+def connect(layer: Op[Any], grad: Op[Any]) -> None:
+    """Declare the op `grad` as a layer's gradient, and examples for it.
+
+    It has arguments of the names of the layer's arguments and results and of what arrives at those.
+    With ``low_memory`` it is given the biases, otherwise the gates, of which they are a part. The
+    gradients of both biases may be one, ``d_b``.
+    """
+    inputs = [spec.name for spec in grad.signature.inputs]
+    attributes = [spec.name for spec in grad.signature.attributes]
+    made = {spec.name for spec in grad.signature.outputs}
+    floats = [f"d_{spec.name}" for spec in layer.signature.inputs if spec.kind == "Float"]
+    of = {name: name if name in made else re.sub("_[ih]h", "", name) for name in floats}
+    has_low = any(spec.name == "low_memory" for spec in layer.signature.attributes)
+
+    asked = [name for name in layer.signature.names()[1:] if name in {*inputs, *attributes}]
+    asked += [name for name in inputs if name not in asked]
+    asked += ["low_memory"] * has_low + ["needs"]
+
+    def rule(*given: Any, **named: Any) -> Any:
+        values = dict(zip(asked, given, strict=False)) | named
+        without = ("gates",) if values.get("low_memory") else ("b_ih", "b_hh")
+        arrays = [None if name.startswith(without) else values[name] for name in inputs]
+        grads = grad.only(tuple(dict.fromkeys(of[name] for name in values["needs"])))(
+            *arrays, **{name: values[name] for name in attributes}
+        )
+        return tuple(getattr(grads, name) for name in of.values())
+
+    vars(rule)["__signature__"] = inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in asked]
+    )
+    layer.gradient(rule)
+    layer.keep_only_with(
+        **{name: "low_memory" for name in inputs if name.startswith("b_") and has_low}
+    )
+    grad.example(partial(_grad_example, layer=layer, grad=grad))
+
+
+def _grad_example(random: Any, given: Any, layer: Op[Any], grad: Op[Any]) -> dict[str, Any]:
     """Valid arguments of a layer's gradient: what the layer made of an example."""
-    chosen = {a.name: given[a.name] for a in op.signature.attributes if a.name in given}
-    arguments = example(random, given, gates, states)
-    results = op.reference(**arguments, **chosen)
-    kept = {name: value for name, value in results._asdict().items() if not name.endswith("_n")}
-    finals = {
-        f"d_{name}_n": random.standard_normal(getattr(results, f"{name}_n").shape)
-        for name in _names(states)
-    }
-    if op.name == "rnn_layer":
-        del arguments["b_ih"], arguments["b_hh"]
-    return {**arguments, **kept, "d_output": random.standard_normal(results[0].shape), **finals}
-
-
-def _names(states: tuple[str, ...]) -> list[str]:
-    return [state.removesuffix("_0") for state in states]
+    assert layer.make_example is not None
+    chosen = {a.name: given[a.name] for a in layer.signature.attributes if a.name in given}
+    arguments = {**layer.make_example(random, given)}
+    results = layer.reference(**arguments, **chosen)._asdict()
+    arrays = {**arguments, **results}
+    arrays |= {f"d_{name}": random.standard_normal(array.shape) for name, array in results.items()}
+    return {spec.name: arrays[spec.name] for spec in grad.signature.inputs}

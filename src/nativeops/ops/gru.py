@@ -8,6 +8,7 @@ import numpy as np
 
 from nativeops.declare import Array, Float, Kept, Lengths
 from nativeops.ops import _steps
+from nativeops.ops._directions import both_directions
 
 
 class GruLayer(NamedTuple, Generic[Array]):
@@ -197,24 +198,7 @@ def _(random, given):  # type: ignore[no-untyped-def]
     return _steps.example(random, given, 3, ("h_0",))
 
 
-@gru_layer_grad.example
-def _(random, given):  # type: ignore[no-untyped-def]
-    return _steps.grad_example(random, given, gru_layer, 3, ("h_0",))
-
-
-@gru_layer.gradient
-def _(  # type: ignore[no-untyped-def]
-    x, w_ih, w_hh, b_ih, b_hh, h_0, lengths, output, gates, d_output, d_h_n,
-    linear_before_reset, reverse, low_memory, precision, needs
-):  # fmt: skip
-    gates, b_ih, b_hh = (None, b_ih, b_hh) if low_memory else (gates, None, None)
-    grads = gru_layer_grad.only(needs)(
-        x, w_ih, w_hh, output, d_output, d_h_n,
-        gates, b_ih, b_hh, h_0, lengths,
-        linear_before_reset=linear_before_reset, reverse=reverse, precision=precision,
-    )  # fmt: skip
-    return tuple(grads)
-
-
-# Without `low_memory` the gates are kept, of which the biases are a part.
-gru_layer.keep_only_with(b_ih="low_memory", b_hh="low_memory")
+_steps.connect(gru_layer, gru_layer_grad)
+bidirectional_gru_layer, bidirectional_gru_layer_grad = both_directions(
+    gru_layer, gru_layer_grad, "GRU"
+)

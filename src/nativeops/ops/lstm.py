@@ -5,6 +5,7 @@ from typing import Generic, NamedTuple
 
 from nativeops.declare import Array, Float, Kept, Lengths
 from nativeops.ops import _lstm, _steps
+from nativeops.ops._directions import both_directions
 
 
 class LstmLayer(NamedTuple, Generic[Array]):
@@ -169,25 +170,7 @@ def _(random, given):  # type: ignore[no-untyped-def]
     return _steps.example(random, given, 4, ("h_0", "c_0"))
 
 
-@lstm_layer_grad.example
-def _(random, given):  # type: ignore[no-untyped-def]
-    return _steps.grad_example(random, given, lstm_layer, 4, ("h_0", "c_0"))
-
-
-@lstm_layer.gradient
-def _(  # type: ignore[no-untyped-def]
-    x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, lengths, peepholes, output, gates, cells, d_output, d_h_n,
-    d_c_n, reverse, low_memory, precision, needs
-):  # fmt: skip
-    gates, b_ih, b_hh = (None, b_ih, b_hh) if low_memory else (gates, None, None)
-    both = {"d_b_ih": "d_b", "d_b_hh": "d_b"}
-    grads = lstm_layer_grad.only(tuple(dict.fromkeys(both.get(name, name) for name in needs)))(
-        x, w_ih, w_hh, output, cells, d_output, d_h_n, d_c_n,
-        gates, b_ih, b_hh, h_0, c_0, lengths, peepholes,
-        reverse=reverse, precision=precision,
-    )  # fmt: skip
-    return (grads.d_x, grads.d_w_ih, grads.d_w_hh, grads.d_b, *grads[3:])
-
-
-# Without `low_memory` the gates are kept, of which the biases are a part.
-lstm_layer.keep_only_with(b_ih="low_memory", b_hh="low_memory")
+_steps.connect(lstm_layer, lstm_layer_grad)
+bidirectional_lstm_layer, bidirectional_lstm_layer_grad = both_directions(
+    lstm_layer, lstm_layer_grad, "LSTM"
+)

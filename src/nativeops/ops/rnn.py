@@ -7,6 +7,7 @@ import numpy as np
 
 from nativeops.declare import Array, Float, Lengths
 from nativeops.ops import _steps
+from nativeops.ops._directions import both_directions
 
 Activation = Literal["tanh", "relu"]
 
@@ -145,19 +146,7 @@ def _(random, given):  # type: ignore[no-untyped-def]
     return _steps.example(random, given, 1, ("h_0",))
 
 
-@rnn_layer_grad.example
-def _(random, given):  # type: ignore[no-untyped-def]
-    return _steps.grad_example(random, given, rnn_layer, 1, ("h_0",))
-
-
-@rnn_layer.gradient
-def _(  # type: ignore[no-untyped-def]
-    x, w_ih, w_hh, h_0, lengths, output, d_output, d_h_n, activation, reverse, precision,
-    needs
-):  # fmt: skip
-    both = {"d_b_ih": "d_b", "d_b_hh": "d_b"}
-    grads = rnn_layer_grad.only(tuple(dict.fromkeys(both.get(name, name) for name in needs)))(
-        x, w_ih, w_hh, output, d_output, d_h_n, h_0, lengths,
-        activation=activation, reverse=reverse, precision=precision,
-    )  # fmt: skip
-    return grads.d_x, grads.d_w_ih, grads.d_w_hh, grads.d_b, grads.d_b, grads.d_h_0
+_steps.connect(rnn_layer, rnn_layer_grad)
+bidirectional_rnn_layer, bidirectional_rnn_layer_grad = both_directions(
+    rnn_layer, rnn_layer_grad, "RNN"
+)

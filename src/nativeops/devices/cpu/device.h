@@ -92,6 +92,13 @@ struct Device {
     if (context.error) std::rethrow_exception(context.error);
   }
 
+  // The same device with this thread alone: for one of several pieces of work at a time.
+  Device alone() const {
+    Device one = *this;
+    one.threads_ = 1;
+    return one;
+  }
+
   // The same for as long as the call runs: memory is sized by it, and another thread may set it.
   int num_threads() const { return threads_; }
   bool crowded() const { return services->crowded() != 0; }
