@@ -2,10 +2,11 @@
 """CTC prefix beam search, alone or with a scorer of one's own, such as a language model."""
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nativeops.arrays import namespace, to_numpy
+from nativeops.arrays import is_compiling, namespace, to_numpy
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, message
 from nativeops.layers.ctc import lengths_of
@@ -77,30 +78,49 @@ def ctc_beam_search(
         text = f"`scorer_weight` must be a finite number, but is {scorer_weight!r}."
         raise RangeError(message("ctc_beam_search", text))
     if scorer is None or getattr(logits, "ndim", 0) not in (3, None):  # TensorFlow may not know it
-        if not getattr(logits, "is_cuda", False):
-            return ctc_prefixes(logits, own, **options)
-        there: Any = ctc_prefixes(logits.cpu(), None if own is None else own.cpu(), **options)
-        return CtcPrefixes(*(array.to(logits.device) for array in there))
+        return _native(logits, own, options)
+    # The op tells what is wrong, in its own words, and is done long before the search in NumPy.
+    plain = _native(logits, own, options)
     x = _on_host(logits)
     frames = None if own is None else _on_host(own)
-    # The op tells what is wrong, in its own words, and is done long before the search in NumPy.
-    ctc_prefixes(x, frames, **options)
     weighted = Options(beam_width, blank, token_threshold, insertion_bonus, weight)
     found = search_batch(x, frames, n_best, normalized, weighted, scorer)
-    return CtcPrefixes(*(_back(logits, array) for array in found))
+    result = CtcPrefixes(*(_back(logits, array) for array in found))
+    return result._replace(scores=_with_derivative_of(plain.scores, result.scores))
 
 
 vars(ctc_beam_search)["autograph_info__"] = True  # TensorFlow's AutoGraph leaves it as it is
 
 
+def _native(logits: Any, lengths: Any, options: Mapping[str, Any]) -> CtcPrefixes[Any]:
+    """The search without a scorer, on the CPU."""
+    if not getattr(logits, "is_cuda", False):
+        return ctc_prefixes(logits, lengths, **options)
+    own: Any = None if lengths is None else lengths.cpu()
+    there = ctc_prefixes(logits.cpu(), own, **options)
+    return CtcPrefixes(*(array.to(logits.device) for array in there))
+
+
+def _with_derivative_of(other: Any, scores: Any) -> Any:
+    """The scores, which have no derivative where another array has none: it says so."""
+    module = namespace(other)
+    nowhere = module.zeros_like(scores) > 0
+    return module.where(nowhere, other, scores)
+
+
 def _on_host(array: Any) -> Any:
     """The numbers in NumPy; an error where a program is only being built."""
+    text = "a `scorer` is called from Python: no compiled or transformed function can do that."
+    hint = "search outside of it, or leave `scorer` away."
+    refused = ArgumentError(message("ctc_beam_search", text, hint=hint))
+    if is_compiling(array):
+        raise refused
     try:
+        if namespace(array).__name__ == "jax.numpy":  # while it is differentiated
+            array = sys.modules["jax"].lax.stop_gradient(array)
         return to_numpy(array)
     except Exception as error:
-        text = "a `scorer` is called from Python: no compiled or transformed function can do that."
-        hint = "search outside of it, or leave `scorer` away."
-        raise ArgumentError(message("ctc_beam_search", text, hint=hint)) from error
+        raise refused from error
 
 
 def _back(logits: Any, array: Any) -> Any:

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import nativeops
-from nativeops.errors import ArgumentError, DtypeError, NativeOpsError, RangeError
+from nativeops.arrays import total
+from nativeops.errors import (
+    ArgumentError,
+    DtypeError,
+    GradientError,
+    NativeOpsError,
+    RangeError,
+)
 from nativeops.ops.ctc_beam_search_test import all_sequences, hypotheses, log_softmax
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.marks import missing
@@ -207,6 +214,67 @@ def test_compiled_function_cannot_call_a_scorer() -> None:
     assert np.array_equal(search(x), nativeops.ctc_beam_search(x).tokens)
     with pytest.raises(ArgumentError, match="search outside of it"):
         jax.jit(lambda x: nativeops.ctc_beam_search(x, scorer=bigram).tokens)(x)
+
+
+def test_program_of_torch_cannot_call_a_scorer() -> None:
+    torch = pytest.importorskip("torch")
+    search = torch.compile(
+        lambda x: nativeops.ctc_beam_search(x, scorer=bigram).scores, backend="aot_eager"
+    )
+    with pytest.raises(ArgumentError, match="search outside of it"):
+        search(torch.from_numpy(RANDOM.standard_normal((6, 1, 4))))
+
+
+def gradient_of_torch(function, x, stop):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(x).requires_grad_()
+    function(x.detach() if stop else x, x).backward()
+    return x.grad
+
+
+def gradient_of_jax(function, x, stop):
+    jax = pytest.importorskip("jax")
+    held = jax.lax.stop_gradient if stop else lambda x: x
+    return jax.grad(lambda x: function(held(x), x))(jax.numpy.asarray(x))
+
+
+def gradient_of_tensorflow(function, x, stop):
+    tf = pytest.importorskip("tensorflow")
+    x = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(tf.stop_gradient(x) if stop else x, x)
+    return tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("scorer", [None, bigram])
+@pytest.mark.parametrize(
+    "gradient", [gradient_of_torch, gradient_of_jax, gradient_of_tensorflow],
+    ids=["torch", "jax", "tensorflow"],
+)  # fmt: skip
+def test_derivative_is_refused_where_one_is_asked_for(gradient, scorer) -> None:
+    x = RANDOM.standard_normal((6, 2, 4)).astype("f")
+
+    def searched(logits, x):
+        return total(nativeops.ctc_beam_search(logits, scorer=scorer).scores) + total(x)
+
+    def unread(logits, x):
+        found = nativeops.ctc_beam_search(logits, scorer=scorer)
+        assert found.tokens.shape == (2, 1, 6)
+        return total(x)
+
+    with pytest.raises(GradientError, match=r"^ctc_beam_search: has no gradient.\n  hint: .*stop_"):
+        gradient(searched, x, stop=False)
+    np.testing.assert_array_equal(gradient(searched, x, stop=True), np.ones_like(x))
+    np.testing.assert_array_equal(gradient(unread, x, stop=False), np.ones_like(x))
+
+
+def test_scores_need_no_gradient_where_torch_records_none() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(RANDOM.standard_normal((6, 2, 4))).requires_grad_()
+    with torch.no_grad():
+        assert not nativeops.ctc_beam_search(x, scorer=bigram).scores.requires_grad
+    assert not nativeops.ctc_beam_search(x.detach(), scorer=bigram).scores.requires_grad
 
 
 @pytest.mark.cuda
