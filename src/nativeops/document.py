@@ -22,6 +22,7 @@ ERRORS = {
     "DeviceError (RuntimeError)": "arrays on different devices",
     "AllocationError (MemoryError)": "too little memory for a result or a workspace",
     "BuildError (RuntimeError)": "no compiled kernel for the device",
+    "KernelError (RuntimeError)": "a kernel that threw what the text says",
     "GradientError (NotImplementedError)": "a derivative that the op does not have",
 }
 
@@ -97,6 +98,8 @@ def _axes(signature: Signature) -> str:
 
 
 def _can_raise(op: Op[Any], error: str) -> bool:
+    if error.startswith("KernelError"):
+        return not op.built_in
     has_range = any(spec.bounds or spec.choices for spec in op.signature.attributes)
     has_range = has_range or any(spec.lengths for spec in op.signature.inputs)
     told = "RangeError" in (op.reference.__doc__ or "")  # of labels, states and the like

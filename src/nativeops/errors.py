@@ -65,6 +65,10 @@ class BuildError(NativeOpsError, RuntimeError):
     """Compiled kernels are missing, stale, or could not be built."""
 
 
+class KernelError(NativeOpsError, RuntimeError):
+    """A kernel failed while it ran: it threw what the text says."""
+
+
 class AllocationError(NativeOpsError, MemoryError):
     """There is not enough memory for a result or a workspace."""
 
@@ -82,14 +86,18 @@ def called(op: str) -> str:
     return _callers.get(op, op)
 
 
-def refused(op: str, text: str) -> RangeError | None:
-    """The error for a value that a kernel refused, if `text` tells of one.
+def thrown(op: str, text: str) -> RangeError | KernelError | None:
+    """The error for what a kernel threw, if `text` tells of it.
 
-    Such a kernel throws a sentence that begins with the argument's name, as in "`lengths[1]` is 7,
-    but ..". Frameworks put words of their own around it.
+    A sentence that begins with an argument's name, as in "`lengths[1]` is 7, but ..", refuses a
+    value; all else is a failure. Frameworks put words of their own around it.
     """
-    found = re.search(rf"{re.escape(called(op))}: (`.*?\.)(?=\s|$)", text)
-    return RangeError(message(op, found[1])) if found else None
+    name = re.escape(called(op))
+    if refused := re.search(rf"{name}: (`.*?\.)(?=\s|$)", text):
+        return RangeError(message(op, refused[1]))
+    before = r"^(?:INTERNAL: |INVALID_ARGUMENT: |\{\{.*\}\} )?"
+    failed = re.search(rf"{before}{name}: (.*?)(?: \[Op:\w+\])?$", text, re.DOTALL)
+    return KernelError(message(op, failed[1])) if failed else None
 
 
 def message(op: str, what: str, given: Iterable[Given] = (), hint: str | None = None) -> str:

@@ -7,7 +7,7 @@ from nativeops.call import Op
 from nativeops.checking import source
 from nativeops.checking.finding import Finding, found
 from nativeops.checking.reports import compiler_errors
-from nativeops.errors import BuildError
+from nativeops.errors import BuildError, KernelError
 from nativeops.testing.claims import ClaimError
 from nativeops.testing.returned import OwnError
 
@@ -17,6 +17,9 @@ def fault(op: Op[Any], error: Exception, case: object = "", device: str = "") ->
     where = f" ({case})" if case else ""
     if isinstance(error, BuildError):
         return build_failure(op, error, device)
+    if isinstance(error, KernelError):
+        text = str(error).partition(": ")[2] + where
+        return found(op.name, "the kernel fails", text, source.kernel(op))
     if isinstance(error, ClaimError):
         return found(op.name, error.claim, error.text + where, source.declaration(op))
     if isinstance(error, OwnError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nativeops.call import Op
-from nativeops.errors import AllocationError, NativeOpsError, message, refused
+from nativeops.errors import AllocationError, NativeOpsError, message, thrown
 from nativeops.library import missing_kernel
 from nativeops.signature import ArraySpec, Solution
 
@@ -47,7 +47,7 @@ def failure(
         return no_memory(op, shape, op.signature.output_dtype(spec, solution))
     if "there is no kernel for these dtypes" in text:
         return missing_kernel(op, solution.dtypes, device)
-    return refused(op.name, text)
+    return thrown(op.name, text)
 
 
 def check_addressable(op: Op[Any], shape: Sequence[Any], dtype: str) -> None:

@@ -15,7 +15,7 @@ import jax.ffi
 from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax.interpreters import mlir
 
-from nativeops.errors import DeviceError, message, refused
+from nativeops.errors import DeviceError, NativeOpsError, message, thrown
 from nativeops.frameworks import jax_sharding
 from nativeops.library import has_cuda, missing_kernel
 
@@ -43,11 +43,13 @@ def compute(call: "Call", arrays: Sequence[Any]) -> Any:
 
 @contextmanager
 def explained(op: str) -> Iterator[None]:
-    """Outside compiled functions a value that a kernel refuses is told as in an eager call."""
+    """Outside compiled functions what a kernel throws is told as in an eager call."""
     try:
         yield
+    except NativeOpsError:
+        raise
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # a ValueError from JAX's fast path
-        raise refused(op, str(error)) or error from None
+        raise thrown(op, str(error)) or error from None
 
 
 def _run(*arrays: Any, call: "Call") -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nativeops.call import Op, given
-from nativeops.errors import BuildError, message
+from nativeops.errors import KernelError, message
 from nativeops.frameworks.dlpack import as_numpy
 from nativeops.frameworks.failures import failure, no_memory
 from nativeops.frameworks.numpy_out import check_array, needs_aside, steppable
@@ -74,7 +74,7 @@ def call(op: Op[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     )
     if text := extension().run(op.id, inputs, places, tuple(attributes.values())):
         said = message(op.name, text)
-        raise failure(op, solution, said) or BuildError(said)
+        raise failure(op, solution, said) or KernelError(said)
     for place in aside:
         np.asarray(outs[place])[...] = made[place]  # past what a subclass does with it
     return op.collect(outputs, kept=True)
