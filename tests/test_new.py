@@ -63,6 +63,7 @@ def test_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
         ("static_assert", "a word of Python or C++"),
         ("expected", "something that an op's files use"),
         ("pairwise_l1", "there is an op `pairwise_l1` already"),
+        ("ctc_loss", "there is `nativeops.ctc_loss` already"),
         ("mine_grad", "names that end in `_grad`"),
         ("mine_test", "names that end in `_test`"),
         (LONG + "x", "longer than 30"),

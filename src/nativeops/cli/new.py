@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+import nativeops
 from nativeops.cli.output import fail
 from nativeops.names import is_cpp_word
 from nativeops.registry import ops
@@ -87,4 +88,6 @@ def wrong_name(name: str) -> str:
         return f"names that end in `_{ending}` are taken by the files that belong to an op."
     if taken := {op.name for op in ops()} & {name, f"{name}_grad"}:
         return f"there is an op `{min(taken)}` already; choose another name."
+    if name in nativeops.__all__:
+        return f"there is `nativeops.{name}` already; choose another name."
     return ""
