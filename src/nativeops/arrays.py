@@ -156,16 +156,21 @@ def cast(array: Any, dtype: Any) -> Any:
 
 def total(array: Array) -> Array:
     """The sum of all elements."""
-    module = namespace(array)
-    add = module.reduce_sum if hasattr(module, "reduce_sum") else module.sum
-    return add(array)  # type: ignore[no-any-return]
+    return _of_all(array, "sum")  # type: ignore[no-any-return]
 
 
 def mean(array: Array) -> Array:
     """The mean of all elements."""
-    module = namespace(array)
-    average = module.reduce_mean if hasattr(module, "reduce_mean") else module.mean
-    return average(array)  # type: ignore[no-any-return]
+    return _of_all(array, "mean")  # type: ignore[no-any-return]
+
+
+def _of_all(array: Any, word: str) -> Any:
+    """One number of all elements, of half precision by way of float32: not all see to that."""
+    module, dtype = namespace(array), array.dtype
+    number = getattr(module, f"reduce_{word}", None) or getattr(module, word)
+    if dtype_name(array) not in ("float16", "bfloat16"):
+        return number(array)
+    return cast(number(cast(array, module.float32)), dtype)
 
 
 def like(array: Any, values: Any, dtype: str = "") -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nativeops import ctc_greedy_decode, ctc_loss, rnnt_loss
+from nativeops.arrays import dtype_name
 from nativeops.errors import DtypeError, RangeError, ShapeError
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.testing.arrays import arrays_of
@@ -373,6 +374,22 @@ def test_a_length_out_of_its_range_is_told(framework: str, given: int, told: int
     for function in (lambda x, n: ctc_loss(x, [[1], [2], [3]], n), ctc_greedy_decode):
         with pytest.raises(RangeError, match=rf"`input_lengths\[0\]` is {told}, but must be"):
             function(x, [given, 6, 6])
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(("dtype", "digits"), [("float16", 11), ("bfloat16", 8)])
+def test_many_losses_of_half_precision_are_added_up_in_more(
+    framework: str, dtype: str, digits: int
+) -> None:
+    pytest.importorskip("ml_dtypes" if framework == "numpy" else framework)
+    arrays = arrays_of(framework, "cpu")
+    many = 70000  # more than float16 can count, and than bfloat16 can add ones
+    x = arrays.place(np.zeros((1, many, 2)), dtype).array
+    targets = arrays.place(np.ones((many, 1)), "int32").array
+    for reduction, expected in (("sum", many * np.log(2)), ("mean", np.log(2))):
+        found = ctc_loss(x, targets, reduction=reduction)
+        assert dtype_name(found) == dtype
+        np.testing.assert_allclose(float(found), expected, rtol=2.0 ** (1 - digits))
 
 
 # In a process of its own, since a maximum over the life of a process cannot be reset.
