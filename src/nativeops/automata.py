@@ -70,9 +70,7 @@ class Automata(NamedTuple):
 def ctc(targets: Sequence[Sequence[int]], *, blank: int = 0, label_loop: bool = True) -> Automata:
     """The automata of CTC for lists of labels of any lengths, by `ctc_fsa`."""
     labels, counts = _listed("ctc", "targets", targets)
-    if not _is_count(blank):
-        text = f"`blank` is {blank!r}, but must be an integer from 0 to {MOST}."
-        raise RangeError(message("ctc", text))
+    _check_count("ctc", "blank", blank)
     taken = np.arange(counts.max(initial=0)) < counts[:, None]
     padded = np.zeros(taken.shape, np.int64)
     padded[taken] = labels
@@ -198,14 +196,10 @@ def validate(automata: Any, n_classes: int, lengths: Sequence[int] | None = None
         the dtype of the weights do not hold (the ops' ``Range``), and sequences without a path.
     """
     arrays = _named("validate", automata)
-    if not _is_count(n_classes):
-        text = f"`n_classes` is {n_classes!r}, but must be an integer from 0 to {MOST}."
-        raise RangeError(message("validate", text))
+    _check_count("validate", "n_classes", n_classes)
     frames = None if lengths is None else _items("validate", "lengths", lengths, "integers")
     for b, count in enumerate(frames or ()):
-        if not _is_index(count):
-            text = f"`lengths[{b}]` is {count!r}, but must be an integer from 0 to {MOST}."
-            raise RangeError(message("validate", text))
+        _check_count("validate", f"lengths[{b}]", count)
     _check_arrays(arrays, frames)
     if not arrays["start_end_states"].size:
         return
@@ -432,15 +426,14 @@ def _check_counts(op: str, b: int, states: Iterable[Any], labels: Iterable[Any])
                 raise RangeError(message(op, text))
 
 
+def _check_count(op: str, name: str, number: Any) -> None:
+    if not _is_count(number):
+        text = f"`{name}` is {number!r}, but must be an integer from 0 to {MOST}."
+        raise RangeError(message(op, text))
+
+
 def _is_count(number: Any) -> bool:
-    try:
-        return bool(int(number) == number and 0 <= number < 2**31)
-    except (TypeError, ValueError, OverflowError):  # a word, NaN, infinity
-        return False
-
-
-def _is_index(number: Any) -> bool:
-    """Whether it is of a type for integers, too, as lengths must be."""
+    """Whether it is of a type for integers, and from 0 to what an int32 holds."""
     try:
         return 0 <= operator.index(number) <= MOST
     except (TypeError, AttributeError):  # the latter of TensorFlow's floats

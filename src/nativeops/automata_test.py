@@ -115,6 +115,7 @@ def test_ctc_takes_lists_of_any_lengths() -> None:
         ),
         ([[(0, 1, -2)]], {}, "label -2 of sequence 0 is no integer from 0 to 2147483647"),
         ([[(0, 1, 1.5)]], {}, "label 1.5 of sequence 0 is no integer"),
+        ([[(0, 1, 1.0)]], {}, "label 1.0 of sequence 0 is no integer"),
         ([[(0, 1, "1")]], {}, "label '1' of sequence 0 is no integer"),
         ([[(0, 2**31, 1)]], {}, "state 2147483648 of sequence 0 is no integer"),
         ([[(0, 1, 1)]], {"given": "costs"}, "`given` must be 'probability' or 'cost', but is 'c"),
@@ -189,11 +190,15 @@ def test_errors_name_the_builder_that_was_called() -> None:
         automata.ctc([[1], [1, 2, 3]], blank=3)
     with pytest.raises(RangeError, match=r"^ctc: `blank` is -1, but must be an integer from 0"):
         automata.ctc([[1]], blank=-1)
+    with pytest.raises(RangeError, match=r"^ctc: `blank` is 0\.0, but must be an integer from 0"):
+        automata.ctc([[1]], blank=0.0)
     with pytest.raises(ArgumentError, match=r"^draw: `automata` is of the type int, without `edg"):
         automata.draw(3)
 
 
-@pytest.mark.parametrize("labels", [[[1.7, 2]], [["1", 2]], [[math.nan]], [[2**31]], [[-1]]])
+@pytest.mark.parametrize(
+    "labels", [[[1.7, 2]], [[1.0, 2]], [["1", 2]], [[math.nan]], [[2**31]], [[-1]]]
+)
 @pytest.mark.parametrize("make", [automata.ctc, automata.hmm])
 def test_labels_that_are_no_classes_are_refused(make, labels) -> None:
     with pytest.raises(RangeError, match=r"label .* of sequence 0 is no integer from 0 to"):
