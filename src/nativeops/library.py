@@ -120,10 +120,15 @@ def has_cuda(op: "Op[Any]") -> bool:
     if "cuda" not in op.devices:
         return False
     if op.built_in:
-        return any("cuda" in path.name for path in kernel_libraries())
+        return cuda_is_built()
     from nativeops.user_ops import has_cuda
 
     return has_cuda(op)
+
+
+def cuda_is_built() -> bool:
+    """Whether the CUDA kernels of the built-in ops are there."""
+    return any("cuda" in path.name for path in kernel_libraries())
 
 
 def kernel_libraries() -> list[Path]:

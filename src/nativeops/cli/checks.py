@@ -190,7 +190,7 @@ def instruction_sets() -> Iterator[Check]:
 def devices() -> Iterator[Check]:
     """Where ops can run."""
     yield Check("cpu", OK, cpu_name())
-    cards, built = cuda_cards(), cuda_is_built()
+    cards, built = cuda_cards(), library.cuda_is_built()
     if not cards:
         found = "no device here; kernels " + ("built" if built else "not built")
         yield Check("cuda", MISSING, found, "needed only for arrays on a GPU")
@@ -206,14 +206,9 @@ def cuda_cards() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*"))) or int(Path("/dev/dxg").exists())
 
 
-def cuda_is_built() -> bool:
-    """Whether the CUDA kernels of the built-in ops are there."""
-    return any("cuda" in path.name for path in library.kernel_libraries())
-
-
 def cuda_is_usable() -> bool:
     """Whether ops can run on a GPU here, as far as it is ours to say."""
-    return cuda_cards() > 0 and cuda_is_built()
+    return cuda_cards() > 0 and library.cuda_is_built()
 
 
 def kernels() -> Iterator[Check]:

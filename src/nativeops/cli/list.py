@@ -12,11 +12,11 @@ from rich.table import Table
 import nativeops
 from nativeops.bench.machine import package_version
 from nativeops.call import Op
-from nativeops.cli.checks import cuda_is_built, public_ops
+from nativeops.cli.checks import public_ops
 from nativeops.cli.output import print_data
 from nativeops.document import is_tuned
 from nativeops.frameworks.base import FRAMEWORKS
-from nativeops.library import kernel_libraries
+from nativeops.library import cuda_is_built, kernel_libraries
 from nativeops.registry import import_announced
 from nativeops.user_ops import shipped
 

@@ -12,10 +12,10 @@ import typer
 import nativeops
 from nativeops.bench.machine import package_version
 from nativeops.call import Op
-from nativeops.cli.checks import cuda_is_built
 from nativeops.cli.output import fail, find_op
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.identity import variants
+from nativeops.library import cuda_is_built
 from nativeops.user_ops import shipped
 
 

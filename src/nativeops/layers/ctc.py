@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,18 +15,16 @@ from nativeops.arrays import (
     is_compiling,
     known,
     like,
-    mean,
     namespace,
-    total,
 )
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, ShapeError, message
+from nativeops.layers._reduction import Reduction, check_reduction, reduced
 from nativeops.lists import check_empty, is_list_of_integers
 from nativeops.ops.ctc_best_path import CtcBestPath, ctc_best_path
 from nativeops.ops.ctc_loss import ctc_losses
 
 Lengths: TypeAlias = Array | Sequence[int] | None
-Reduction = Literal["none", "sum", "mean"]
 
 
 def ctc_loss(
@@ -78,9 +76,7 @@ def ctc_loss(
     >>> float(np.exp(-nativeops.ctc_loss(even, np.array([[1]]))).round(4))
     0.3333
     """
-    if reduction not in ("none", "sum", "mean"):
-        text = f"`reduction` must be 'none', 'sum' or 'mean', but is {reduction!r}."
-        raise RangeError(message("ctc_loss", text))
+    check_reduction("ctc_loss", reduction)
     if is_list_of_integers(ctc_losses.signature.inputs[1], targets):
         targets = like(logits, targets, "int32")
     if getattr(targets, "ndim", 0) == 1:  # TensorFlow may not know it: then it must be 2
@@ -97,9 +93,9 @@ def ctc_loss(
         logits, targets, frames, labels,
         blank=blank, normalized=normalized, label_loop=label_loop, zero_infinity=zero_infinity,
     ).loss  # fmt: skip
-    if reduction != "none":
-        loss = _reduced(loss, labels, targets, reduction == "mean")
-    return loss
+    if reduction == "mean":
+        loss = _per_label(loss, labels, targets)
+    return reduced(loss, reduction)
 
 
 def ctc_greedy_decode(
@@ -157,19 +153,18 @@ def _is_empty(values: Any) -> bool:
     return getattr(sizes, "rank", 1) is not None and list(sizes) == [0]  # TensorFlow's may be None
 
 
-def _reduced(loss: Any, labels: Any, targets: Any, averaged: bool) -> Any:
-    if not averaged:
-        return total(loss)
+def _per_label(loss: Any, labels: Any, targets: Any) -> Any:
+    """Each loss divided by its number of labels, or by 1."""
     module = namespace(loss)
     late = hasattr(module, "RaggedTensor")  # TensorFlow may know the size only when it runs
     if labels is None and not late:
         size = targets.shape[1]
         if type(size) is int:  # else it is one of JAX's symbols
-            return mean(loss / max(size, 1))
+            return loss / max(size, 1)
         labels = like(loss, [size], "int32")
     labels = module.shape(targets)[1:] if labels is None else labels
     counts = module.maximum(labels, 1) if late else labels.clip(1)
-    return mean(loss / cast(counts, loss.dtype))
+    return loss / cast(counts, loss.dtype)
 
 
 def _padded(logits: Any, targets: Any, lengths: Any) -> Any:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A drop-in for `torch.nn.CTCLoss`."""
 
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 
+from nativeops.layers._reduction import Reduction
 from nativeops.layers._traced import Leaf
 from nativeops.layers.ctc import ctc_loss
 
@@ -55,7 +56,7 @@ class CTCLoss(Leaf, torch.nn.CTCLoss):
             input_lengths, target_lengths = _one(input_lengths), _one(target_lengths)
         loss: torch.Tensor = ctc_loss(
             log_probs, targets, input_lengths, target_lengths,
-            blank=self.blank, reduction=cast(Literal["none", "mean", "sum"], self.reduction),
+            blank=self.blank, reduction=cast(Reduction, self.reduction),
             zero_infinity=self.zero_infinity,
             normalized=self.normalized, label_loop=self.label_loop,
         )  # fmt: skip

@@ -3,8 +3,9 @@
 
 import torch
 
+from nativeops.layers._reduction import Reduction
 from nativeops.layers._traced import Leaf
-from nativeops.layers.transducer import Reduction, rnnt_loss
+from nativeops.layers.transducer import rnnt_loss
 from nativeops.ops.rnnt_loss import Topology
 
 

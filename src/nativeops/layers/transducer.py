@@ -2,14 +2,11 @@
 """The transducer loss of a batch, in any framework."""
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import cast
 
-from nativeops.arrays import mean, total
 from nativeops.declare import Array
-from nativeops.errors import RangeError, message
+from nativeops.layers._reduction import Reduction, check_reduction, reduced
 from nativeops.ops.rnnt_loss import Topology, rnnt_costs
-
-Reduction = Literal["none", "mean", "sum"]
 
 
 def rnnt_loss(
@@ -49,14 +46,12 @@ def rnnt_loss(
     >>> nativeops.rnnt_loss(logits, targets, [3, 2], [1, 1], reduction="none").round(4)
     array([4.4466, 3.4657])
     """
-    if reduction not in ("none", "mean", "sum"):
-        text = f'`reduction` must be "none", "mean" or "sum", but is {reduction!r}.'
-        raise RangeError(message("rnnt_loss", text))
+    check_reduction("rnnt_loss", reduction)
     costs: Array = rnnt_costs(
         logits, targets, cast(Array, logit_lengths), cast(Array, target_lengths),
         blank=blank, clamp=clamp, fused_log_softmax=fused_log_softmax, topology=topology,
     ).costs  # fmt: skip
-    return costs if reduction == "none" else mean(costs) if reduction == "mean" else total(costs)
+    return reduced(costs, reduction)
 
 
 vars(rnnt_loss)["autograph_info__"] = True  # TensorFlow's AutoGraph leaves it as it is
