@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nativeops.arrays import is_compiling, namespace, to_numpy
+from nativeops.arrays import cast, is_compiling, namespace, to_numpy
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, message
 from nativeops.layers.ctc import lengths_of
@@ -126,11 +126,7 @@ def _on_host(array: Any) -> Any:
 def _back(logits: Any, array: Any) -> Any:
     """An array of the framework, device and kind of float that the logits have."""
     module = namespace(logits)
-    dtype = logits.dtype if array.dtype.kind == "f" else None
-    if hasattr(module, "RaggedTensor"):
-        made = module.constant(array)
-        return made if dtype is None else module.cast(made, dtype)
-    made = module.asarray(array)
-    if module.__name__ == "torch":
-        return made.to(logits.device, dtype or made.dtype)
-    return made if dtype is None else made.astype(dtype)
+    made = module.constant(array) if hasattr(module, "RaggedTensor") else module.asarray(array)
+    if hasattr(logits, "new_tensor"):
+        made = made.to(logits.device)
+    return cast(made, logits.dtype) if array.dtype.kind == "f" else made
