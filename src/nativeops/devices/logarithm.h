@@ -22,4 +22,13 @@ struct LogSum {
   HOST_DEVICE A from(A x) const { return (x - largest) - rest; }
 };
 
+// What the softmax of a row is made of: the largest x, and Σ e^(x - largest). Of numbers that are
+// all -infinity the sum is 0.
+template <class A>
+struct SoftmaxSums {
+  A largest, sum;
+
+  HOST_DEVICE LogSum<A> log_sum() const { return {largest, log(sum)}; }
+};
+
 }  // namespace nativeops

@@ -2,15 +2,10 @@
 // What the softmax of a row is made of, by a team.
 #pragma once
 #include "nativeops/devices/kernel.h"
+#include "nativeops/devices/logarithm.h"
 
 namespace nativeops {
 
-// The largest number, and Σ e^(x - largest): log Σ e^x = largest + log(sum). Of numbers that are
-// all -infinity the sum is 0.
-template <class A>
-struct SoftmaxSums {
-  A largest, sum;
-};
 template <class T>
 KERNEL SoftmaxSums<Accum<T>> softmax_sums(Team team, const In<T, 1>& row) {
   using A = Accum<T>;

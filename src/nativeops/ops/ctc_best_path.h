@@ -5,11 +5,11 @@
 
 namespace nativeops {
 
-// What the softmax of a frame is made of, and the first of its most probable classes; behind the
-// last where a NaN leaves none.
+// The sums of a frame, and the first of its most probable classes; behind the last where a NaN
+// leaves none.
 template <class A>
 struct BestClass {
-  A largest, sum;
+  SoftmaxSums<A> of;
   int64_t first;
 };
 struct TeamFrames {
@@ -19,8 +19,7 @@ struct TeamFrames {
     const int64_t n = row.size(0);
     const SoftmaxSums<A> of = softmax_sums(team, row);
     const A largest = of.largest;
-    return {largest, of.sum,
-            team.min(0, n, [=](int64_t c) { return A(row(c)) == largest ? c : n; })};
+    return {of, team.min(0, n, [=](int64_t c) { return A(row(c)) == largest ? c : n; })};
   }
 };
 
@@ -42,9 +41,9 @@ void ctc_best_path(Device& dev, In<T, 3> logits, In<int32_t, 1> input_lengths,
       dev, steps * batch,
       [=] KERNEL(Team team, int64_t item) {
         const int64_t t = item / batch, b = item % batch;
-        const BestClass<A> of = Frames::template best<T>(team, at(at(logits, t), b));
+        const auto [of, first] = Frames::template best<T>(team, at(at(logits, t), b));
         if (team.rank() != 0) return;
-        ways(t, b) = static_cast<int32_t>(of.first < classes ? of.first : blank);
+        ways(t, b) = static_cast<int32_t>(first < classes ? first : blank);
         log_probs(t, b) = of.largest == lowest<A>() ? of.largest : 0 - log(of.sum);
       },
       classes);

@@ -13,7 +13,7 @@ struct VectorFrames {
     const int64_t n = row.size(0);
     if (row.stride(0) == 1 || n == 1) {
       const auto of = simd::softmax_sums(row.data, n);
-      if (of.sum > 0) return {of.largest, of.sum, first_at_least(row.data, n, of.largest)};
+      if (of.sum > 0) return {of, first_at_least(row.data, n, of.largest)};
     }
     return TeamFrames::best<T>(team, row);  // also of NaN, and of nothing but -infinity
   }

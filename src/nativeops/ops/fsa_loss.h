@@ -20,8 +20,7 @@ struct TeamSoftmax {
           if (t >= places.frames(b)) return;
           const SoftmaxSums<A> of = softmax_sums(team, at(at(logits, t), b));
           if (team.rank() > 0) return;
-          norm[i] =
-              of.largest == lowest<A>() ? LogSum<A>{0, 0} : LogSum<A>{of.largest, log(of.sum)};
+          norm[i] = of.largest == lowest<A>() ? LogSum<A>{0, 0} : of.log_sum();
         },
         classes);
   }

@@ -3,6 +3,7 @@
 #pragma once
 #include <cmath>
 
+#include "nativeops/devices/logarithm.h"
 #include "nativeops/ops/sparse.h"
 
 namespace nativeops {
@@ -14,24 +15,16 @@ HOST_DEVICE A weighed(A weight, A x, A more) {
   return weight == 0 && x == highest<A>() ? more : std::fma(weight, x, more);
 }
 
-// The largest of a row, the sum of all e^(z - largest), and its logarithm.
-template <class A>
-struct RowSum {
-  A largest, sum, log_sum;
-
-  // -log p of a label. A sum of the largest and the logarithm would lose that beside large ones.
-  HOST_DEVICE A surprise(A z) const { return (largest - z) + log_sum; }
-};
-// Its exponentials: p[j] = e^(z[t,b,j] - largest), which the sum divides.
+// The sums of a row and its exponentials: p[j] = e^(z[t,b,j] - largest), which the sum divides.
 struct TeamRows {
   template <class T, class A>
-  KERNEL static RowSum<A> exponentials(Team team, const In<T, 3>& z, int64_t t, int64_t b,
-                                       const Out<A, 1>& p) {
+  KERNEL static SoftmaxSums<A> exponentials(Team team, const In<T, 3>& z, int64_t t, int64_t b,
+                                            const Out<A, 1>& p) {
     const A most = team.max(0, z.size(2), [=](int64_t j) { return A(z(t, b, j)); });
     team.each(0, z.size(2), [=](int64_t j) { p(j) = exp(A(z(t, b, j)) - most); });
     team.sync();
     const A sum = team.sum(0, z.size(2), [=](int64_t j) { return p(j); });
-    return {most, sum, log(sum)};
+    return {most, sum};
   }
 };
 
@@ -51,7 +44,8 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
       dev, z.size(0) * batch, d,
       [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
         const int64_t t = row / batch, b = row % batch;
-        const RowSum<A> all = Rows::exponentials(team, z, t, b, grad);
+        const SoftmaxSums<A> all = Rows::exponentials(team, z, t, b, grad);
+        const LogSum<A> log_sum = all.log_sum();
         const bool here = !z_mask || z_mask(t, b);
         A total = 0, sum = 0;
         bool none = true;  // that counts
@@ -59,7 +53,7 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
           lists.each(t, b, [&](int64_t i) {
             const A w = entries.value(weight, i, b);
             total += w, none = false;
-            sum = weighed(w, all.surprise(A(z(t, b, entries.place(i, b)))), sum);
+            sum = weighed(w, 0 - log_sum.from(A(z(t, b, entries.place(i, b)))), sum);
           });
         }
         const A factor = total / all.sum;
@@ -99,7 +93,8 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
       dev, z.size(0) * batch, d,
       [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
         const int64_t t = row / batch, b = row % batch;
-        const RowSum<A> all = Rows::exponentials(team, z, t, b, grad);
+        const SoftmaxSums<A> all = Rows::exponentials(team, z, t, b, grad);
+        const LogSum<A> log_sum = all.log_sum();
         const A share = 1 / all.sum, d_l = A(d_loss(t, b));
         const auto p = [=](int64_t j) { return grad(j) * share; };
         const A pv = team.sum(0, d, [=](int64_t j) { return p(j) * A(d_grad_z(t, b, j)); });
@@ -121,7 +116,7 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
             lists.each(t, b, [=](int64_t i) {
               const int64_t j = entries.place(i, b);
               grad(j) -= d_l * entries.value(weight, i, b);
-              const A surprise = all.surprise(A(z(t, b, j)));
+              const A surprise = 0 - log_sum.from(A(z(t, b, j)));
               d_weight(i, b) = T(weighed(d_l, surprise, pv) - A(d_grad_z(t, b, j)));
             });
           }

@@ -9,14 +9,14 @@ namespace nativeops::tuned {
 // As nativeops::TeamRows, where the labels of a frame lie side by side.
 struct VectorRows {
   template <class T, class A>
-  static RowSum<A> exponentials(Team team, const In<T, 3>& z, int64_t t, int64_t b,
-                                const Out<A, 1>& p) {
+  static SoftmaxSums<A> exponentials(Team team, const In<T, 3>& z, int64_t t, int64_t b,
+                                     const Out<A, 1>& p) {
     if (z.stride(2) == 1 || z.size(2) == 1) {
       const auto row =
           simd::softmax_sums(&z(t, b, 0), z.size(2),
                              [&](int64_t k, const auto& e, int64_t n)
                                  __attribute__((always_inline)) { store(p.data + k, e, n); });
-      if (row.sum > 0) return {row.largest, row.sum, log(row.sum)};
+      if (row.sum > 0) return row;
     }
     return TeamRows::exponentials(team, z, t, b, p);  // also of NaN, and of nothing but -infinity
   }

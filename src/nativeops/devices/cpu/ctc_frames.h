@@ -60,7 +60,7 @@ class CtcFrames {
     int64_t count = 0, t[kRows], b[kRows];
     double largest[kRows] = {}, sum[kRows] = {};
 
-    void add(int64_t time, int64_t sequence, simd::SoftmaxSums<A> sums) {
+    void add(int64_t time, int64_t sequence, SoftmaxSums<A> sums) {
       t[count] = time, b[count] = sequence;
       largest[count] = static_cast<double>(sums.largest),
       sum[count] = static_cast<double>(sums.sum);
@@ -74,8 +74,8 @@ class CtcFrames {
 
   // What the softmax of a frame is made of, whose sum is 1 where there is nothing to divide by. The
   // logits that the target needs are copied while the frame is in the first cache.
-  simd::SoftmaxSums<A> gather(const LogitRows<T>& classes, int64_t t, int64_t b) const {
-    const simd::SoftmaxSums<A> none{A(0), A(1)};
+  SoftmaxSums<A> gather(const LogitRows<T>& classes, int64_t t, int64_t b) const {
+    const SoftmaxSums<A> none{A(0), A(1)};
     if (t >= problem.frames(b)) return none;
     if (problem.classes() == 0) {
       put(t, b, lowest<A>(), [](int64_t) { return lowest<A>(); });

@@ -6,6 +6,7 @@
 
 #include "nativeops/devices/cpu/activations.h"
 #include "nativeops/devices/cpu/lanes.h"
+#include "nativeops/devices/logarithm.h"
 #include "nativeops/devices/math.h"
 
 namespace nativeops::simd {
@@ -45,14 +46,8 @@ NATIVEOPS_INLINE T largest_of_lanes(Vec<T> a) {
   return fold_lanes(Lanes<T, kLanes<T>>{a.raw}, [](auto a, auto b) { return a > b ? a : b; });
 }
 
-// What a softmax is made of: largest number of the row (which a NaN does not count for), and the
-// sum of exponentials relative to it (NaN if a number is), or to 0 if all are -infinity.
-template <class A>
-struct SoftmaxSums {
-  A largest, sum;
-};
-
-// keep(k, e, n) takes the exponentials of the n numbers from the k-th on.
+// A NaN does not count for the largest, and makes the sum NaN. keep(k, e, n) takes the exponentials
+// of the n numbers from the k-th on.
 template <class T, class Keep>
 NATIVEOPS_INLINE SoftmaxSums<Accum<T>> softmax_sums(const T* row, int64_t count, Keep keep) {
   using A = Accum<T>;
