@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`precision` of the recurrent layers: what it changes, where, and by how much at most."""
 
+import copy
 import importlib
 
 import numpy as np
@@ -12,10 +13,9 @@ from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.ops.recurrent_test import both_ways, check_close, each_kind, each_level
 from nativeops.testing import cases, installed
 from nativeops.testing.arrays import arrays_of
-from nativeops.testing.aspects import levels, selected
+from nativeops.testing.aspects import levels, num_threads, selected
 from nativeops.testing.recurrent import (
     KINDS,
-    PROJECTED,
     Kind,
     Values,
     as_dtype,
@@ -75,16 +75,69 @@ def test_rms_error_of_high_is_at_most_1e_5(kind: Kind, level: str, size) -> None
         assert rms <= 1e-5, f"`{name}`"
 
 
+# Not relu, whose slope jumps where rounding leads to the other side of 0.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.name != "relu"], ids=str)
 @each_level
-@pytest.mark.parametrize("units", [6, 7, 34, 35])
-def test_bfloat16_of_odd_sizes_is_near_float64(level: str, units: int) -> None:
+@pytest.mark.parametrize("units", [1, 6, 7, 34, 35])
+def test_bfloat16_of_odd_sizes_is_near_float64(kind: Kind, level: str, units: int) -> None:
     pytest.importorskip("torch")
-    given = draw(PROJECTED, (6, 9, 5, units), dtype="bfloat16")
-    arriving = draw_arriving(PROJECTED, given)
+    given = draw(kind, (6, 9, 5, units), dtype="bfloat16")
+    arriving = draw_arriving(kind, given)
     wide = [as_dtype(values, "float64") for values in (given, arriving)]
     with selected(level):
-        found = forward_backward(PROJECTED, given, arriving)
-    check_close(found, torch_results(PROJECTED, *wide), 0.06)
+        found = forward_backward(kind, given, arriving)
+    check_close(found, torch_results(kind, *wide), 0.06)
+
+
+def apart(values: Values, names: tuple[str, ...]) -> Values:
+    """Some arrays with gaps of NaN between the numbers of a row."""
+
+    def spread(array: np.ndarray) -> np.ndarray:
+        wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), np.nan, array.dtype)
+        wide[..., ::2] = array
+        return wide[..., ::2]
+
+    return {name: spread(v) if name in names else v for name, v in values.items()}
+
+
+@each_kind
+@each_level
+@pytest.mark.parametrize("units", [1, 7, 35])
+def test_bfloat16_of_odd_units_is_the_same_for_all_threads_and_layouts(
+    kind: Kind, level: str, units: int
+) -> None:
+    given = draw(kind, (9, 7, 5, units), dtype="bfloat16")
+    arriving = draw_arriving(kind, given)
+    with selected(level):
+        first = forward_backward(kind, given, arriving)
+        found = forward_backward(kind, apart(given, ("x",)), apart(arriving, ("d_output",)))
+        for name, array in first.items():
+            assert_same(found[name], array, f"`{name}` of rows with gaps")
+        for n in (1, 2, 3):
+            with num_threads(n):
+                found = forward_backward(kind, given, arriving)
+            for name, array in first.items():
+                assert_same(found[name], array, f"`{name}` with {n} threads")
+
+
+# The last word of a gate holds only one of its numbers, and the next gate's follow.
+@each_kind
+@each_level
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_no_word_of_bfloat16_leads_to_another_sequence(kind: Kind, level: str, value) -> None:
+    given = draw(kind, (9, 7, 5, 35), None, dtype="bfloat16")
+    arriving = draw_arriving(kind, given)
+    with selected(level):
+        first = forward_backward(kind, given, arriving)
+        strange, flowing = (copy.deepcopy(some) for some in (given, arriving))
+        strange["x"][:, 3], flowing["d_output"][:, 3] = value, value
+        found = forward_backward(kind, strange, flowing)
+        again = forward_backward(kind, given, arriving)
+    for name in ("output", "d_x"):
+        mine, before = (np.delete(v[name], 3, 1) for v in (found, first))
+        assert_same(mine, before, f"`{name}` of another sequence")
+    for name, array in first.items():
+        assert_same(again[name], array, f"`{name}` after another call")
 
 
 @pytest.mark.skipif(levels()[-1] != "amx", reason="this CPU has no AMX, so high is highest")

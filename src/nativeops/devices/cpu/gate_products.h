@@ -151,14 +151,23 @@ class GateProducts {
     }
   }
   void pack_pairs(int64_t first, int64_t inside, A* to, int64_t width) const {
-    for (int64_t k = 0; k < depth_; ++k) {
-      for (int64_t i = 0; i < n; ++i) {
-        const auto at = [&](int64_t c) {
-          return i < inside && c < weight_.size(1) ? weight_(first + i, c) : T(0.0f);
-        };
-        to[k * width + i] = word_of(at(2 * k), at(2 * k + 1));
+    for (int64_t k0 = 0; k0 < depth_; k0 += n) {
+      simd::Vec<A> tile[n];
+      for (int64_t i = 0; i < n; ++i) tile[i] = i < inside ? words(first + i, k0) : simd::zero<A>();
+      simd::transpose(tile);
+      for (int64_t k = k0; k < std::min(k0 + n, depth_); ++k) {
+        simd::store(to + k * width, tile[k - k0]);
       }
     }
+  }
+  // A row of weights from the k-th word on.
+  simd::Vec<A> words(int64_t row, int64_t k) const {
+    const int64_t left = weight_.size(1) - 2 * k, stride = weight_.stride(1);
+    const T* from = &weight_(row, 2 * k);
+    if (left >= 2 * n && stride == 1) return simd::load(reinterpret_cast<const A*>(from));
+    alignas(64) T lane[2 * n] = {};
+    for (int64_t i = 0; i < std::min<int64_t>(left, 2 * n); ++i) lane[i] = from[i * stride];
+    return simd::load(reinterpret_cast<const A*>(lane));
   }
 
   // The weights that are read after those of a gate, if they come from beyond the caches; null

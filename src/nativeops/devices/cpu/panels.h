@@ -14,12 +14,6 @@
 
 namespace nativeops::tuned {
 
-// Two bf16 as the word that they make.
-inline float word_of(bf16 first, bf16 second) {
-  return bit_cast<float>(static_cast<uint32_t>(first.bits) | static_cast<uint32_t>(second.bits)
-                                                                 << 16);
-}
-
 // Words that hold two bf16, only where simd::has_pairs().
 #if NATIVEOPS_LEVEL >= 2
 struct Pairs : Numbers {

@@ -146,7 +146,11 @@ class Forward {
       } else {
         using Number = std::conditional_t<kWords, T, A>;
         auto* to = reinterpret_cast<Number*>(words);
-        for (int64_t i = 0; i < layer_.inputs(); ++i) to[i] = Number(layer_.x(t, b, i));
+        if (kWords && layer_.x.stride(2) == 1) {
+          std::copy_n(&layer_.x(t, b, 0), layer_.inputs(), reinterpret_cast<T*>(words));
+        } else {
+          for (int64_t i = 0; i < layer_.inputs(); ++i) to[i] = Number(layer_.x(t, b, i));
+        }
         if (kWords && layer_.inputs() % 2 != 0) to[layer_.inputs()] = Number(A(0));
       }
     });

@@ -94,11 +94,11 @@ class ColumnPanels {
     if constexpr (Of::kAreTiles) {
       Of::pack(from, to, vectors, v, gate_);
     } else {
+      const auto at = [&](int64_t row) {
+        return row < units_ ? load_along(from, &from(row, 0), from.size(1)) : simd::zero<A>();
+      };
       for (int64_t k = 0; k < gate_; ++k) {
-        for (int64_t i = 0; i < n; ++i) {
-          const auto at = [&](int64_t row) { return i < from.size(1) ? from(row, i) : T(0.0f); };
-          to[(k * vectors + v) * n + i] = word_of(at(2 * k), at(2 * k + 1));
-        }
+        simd::store(to + (k * vectors + v) * n, simd::words_of(at(2 * k), at(2 * k + 1)));
       }
     }
   }
@@ -162,7 +162,10 @@ struct Frames {
     if constexpr (Of::kAreTiles) {
       Of::write(part, p < Cell::kParts ? gate : sum, unit, value, count);
     } else {
-      store_numbers(reinterpret_cast<Part*>(part) + unit, value, count);
+      Part* const to = reinterpret_cast<Part*>(part) + unit;
+      store_numbers(to, value, count);
+      // The rest of the last word is multiplied with a weight of 0, which NaN would survive.
+      if (count < n && count % Of::kPerWord != 0) to[count] = Part(A(0));
     }
   }
   V load_part(const A* parts, int p, int64_t unit) const {

@@ -13,8 +13,7 @@
 
 namespace nativeops::tuned {
 
-// Of: what the products are made of, and the gates' gradients kept as. As pairs, a gate must have
-// whole words.
+// Of: what the products are made of, and the gates' gradients kept as.
 template <class Cell, class T, class Of = Numbers>
 class Backward {
   using F = Frames<Cell, T, Of>;
@@ -356,9 +355,7 @@ void recurrent_layer_grad(Device& dev, const Layer<T>& layer, const Arrived<T>& 
   }
 #elif NATIVEOPS_LEVEL >= 2
   if constexpr (std::is_same_v<T, bf16>) {
-    if (simd::has_pairs() && layer.units() % 2 == 0 && layer.width() % 2 == 0) {
-      return Backward<Cell, T, Pairs>(dev, layer, from, to).run();
-    }
+    if (simd::has_pairs()) return Backward<Cell, T, Pairs>(dev, layer, from, to).run();
   }
 #endif
   Backward<Cell, T>(dev, layer, from, to).run();
