@@ -196,6 +196,7 @@ struct Frames {
   // Rows that the weights were multiplied with: columns [first, first + count) of a frame's.
   void copy_input(int64_t frame, int64_t first, int64_t count, A* to) const {
     const auto [step, r] = where(frame);
+    fetch_later(frame, layer.x, 0, first, count);
     copy_row(layer.x, seq.time(step, r), seq.item(r), first, count, to);
   }
   void copy_state(int64_t frame, int64_t first, int64_t count, A* to) const {
@@ -203,8 +204,17 @@ struct Frames {
     const int64_t b = seq.item(r);
     const bool known = step > 0 || layer.h_0;
     if (!known || seq.begins_anew(step, r)) return void(std::fill_n(to, count, A(0)));
+    fetch_later(frame, from.y, 1, first, count);
     if (step > 0) return copy_row(from.y, seq.time(step - 1, r), b, first, count, to);
     for (int64_t i = 0; i < count; ++i) to[i] = A(layer.h_0(b, first + i));
+  }
+  // What will be copied a few frames later, `before` steps before it.
+  [[gnu::always_inline]] void fetch_later(int64_t frame, In<T, 3> rows, int64_t before,
+                                          int64_t first, int64_t count) const {
+    constexpr int64_t kLater = 16;
+    if (!seq.scattered() || frame + kLater >= seq.frames()) return;
+    const auto [step, r] = where(frame + kLater);
+    if (step >= before) line(rows, step - before, r).fetch(first, count);
   }
   void copy_middle(int64_t frame, int64_t first, int64_t count, A* to) const {
     const Part* row = middle.data() + frame * units + first;

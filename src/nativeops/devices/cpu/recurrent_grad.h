@@ -125,11 +125,28 @@ class Backward {
       if (step < 0) {
         give_initial(r, first, width, sums + r * width);
       } else {
+        if constexpr (!Cell::kSecond) fetch_soon(step, r, first, width);
         arrive(Row(*this, step, r), first, width, sums + r * width);
       }
     }
     if (!Cell::kSecond) return add_to_totals(step, 0, kSums + Cell::kOwn, first, width);
     add_to_totals(step, kParts - Cell::kPartsEarly, kSums, first, width);
+  }
+  // What `apply` will read a few sequences later: those of other lengths are no neighbours, and of
+  // neighbours, too, it comes sooner so. With 64 units of 32 sequences `arrive` takes 40 % less, of
+  // one length 20 %. (Zen5 EPYC, 2026-11)
+  [[gnu::always_inline]] void fetch_soon(int64_t step, int64_t r, int64_t first,
+                                         int64_t width) const {
+    constexpr int64_t kAhead = 8;
+    r += kAhead;
+    if (r >= seq_.active(step)) r -= seq_.active(step), --step;
+    if (step < 0 || r >= seq_.active(step)) return;
+    const Row row(*this, step, r);
+    for (int q = 0; q < Cell::kKept; ++q) row.gates.fetch(q * units_ + first, width);
+    row.d_y.fetch(first, width);
+    row.cell_before.fetch(first, width);  // the cell is that of the step before
+    row.state_before.fetch(first, width);
+    if (Cell::kKept == 0) row.y.fetch(first, width);
   }
   void give_initial(int64_t r, int64_t first, int64_t width, const A* from_gates) {
     for (int64_t v = 0; v < width; v += n) {

@@ -30,6 +30,7 @@ class Sequences {
       std::stable_sort(item_.begin(), item_.end(),
                        [&](int64_t a, int64_t b) { return layer.lengths(a) > layer.lengths(b); });
     }
+    scattered_ = layer.order || !std::is_sorted(item_.begin(), item_.end());
     for (int64_t r = 0; r < batch; ++r) length_[r] = layer.length(item_[r]);
     for (int64_t s = 0; s < steps; ++s) first_[s + 1] = first_[s] + count_longer(s);
   }
@@ -40,6 +41,9 @@ class Sequences {
   int64_t active(int64_t step) const { return step < steps ? first_[step + 1] - first_[step] : 0; }
   int64_t time(int64_t step, int64_t r) const { return layer_.time(step, item_[r]); }
   bool begins_anew(int64_t step, int64_t r) const { return layer_.begins_anew(step, item_[r]); }
+
+  // Whether the sequences of a step lie in an order that no processor foresees.
+  bool scattered() const { return scattered_; }
 
   // All steps of all sequences, numbered step by step.
   int64_t frames() const { return first_[steps]; }
@@ -54,6 +58,7 @@ class Sequences {
 
   const Layer<T>& layer_;
   std::vector<int64_t> item_, length_, first_;
+  bool scattered_ = false;
 };
 
 // Zeros in the frames of sequences that are past their end. Whole rows, one after the other: a part
