@@ -9,12 +9,6 @@
 
 #include "nativeops/devices/half.h"
 
-#if defined(__GNUC__) && !defined(__CUDACC__)
-#define NATIVEOPS_INLINE inline __attribute__((always_inline))
-#else
-#define NATIVEOPS_INLINE HOST_DEVICE inline
-#endif
-
 namespace nativeops {
 
 // The smaller and the larger of two numbers. If one is NaN the result is b: use them where there is

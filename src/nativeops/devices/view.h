@@ -11,6 +11,11 @@
 #define KERNEL
 #define HOST_DEVICE
 #endif
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#define NATIVEOPS_INLINE inline __attribute__((always_inline))
+#else
+#define NATIVEOPS_INLINE HOST_DEVICE inline
+#endif
 
 namespace nativeops {
 
@@ -112,16 +117,18 @@ HOST_DEVICE View<T, sizeof...(Size)> dense(T* data, Size... sizes) {
 }
 
 #if !defined(__CUDA_ARCH__)
-// fetch(line) for each line of at most 4 KB of a row; what lies beyond a CPU sees coming by itself.
-template <class T, class F>
-void for_lines(View<T, 1> row, F fetch) {
+// Asks for the lines of at most 4 KB of a row; what lies beyond a CPU sees coming by itself.
+// Inlined by force, as what calls it: g++ takes a function that only fetches for one without
+// effect, and leaves out the calls.
+template <int kLocality, class T>
+NATIVEOPS_INLINE void fetch_lines(View<T, 1> row) {
   if (row.stride(0) != 1) return;
   constexpr int64_t kMost = 4096 / sizeof(T);
   const auto first = reinterpret_cast<uintptr_t>(row.data);
   const auto end =
       reinterpret_cast<uintptr_t>(row.data + (row.size(0) < kMost ? row.size(0) : kMost));
   for (uintptr_t line = first & ~uintptr_t{63}; line < end; line += 64) {  // rows begin anywhere
-    fetch(reinterpret_cast<const void*>(line));
+    __builtin_prefetch(reinterpret_cast<const void*>(line), 0, kLocality);
   }
 }
 #endif
@@ -130,17 +137,17 @@ void for_lines(View<T, 1> row, F fetch) {
 // cache of a CPU, where more may be under way than into the first. On CUDA other threads work while
 // one waits.
 template <class T>
-HOST_DEVICE void fetch_early([[maybe_unused]] View<T, 1> row) {
+NATIVEOPS_INLINE void fetch_early([[maybe_unused]] View<T, 1> row) {
 #if !defined(__CUDA_ARCH__)
-  for_lines(row, [](const void* line) { __builtin_prefetch(line, 0, 2); });
+  fetch_lines<2>(row);
 #endif
 }
 
 // The same for a row that is read only once, and need not take others' places in the caches.
 template <class T>
-HOST_DEVICE void fetch_once([[maybe_unused]] View<T, 1> row) {
+NATIVEOPS_INLINE void fetch_once([[maybe_unused]] View<T, 1> row) {
 #if !defined(__CUDA_ARCH__)
-  for_lines(row, [](const void* line) { __builtin_prefetch(line, 0, 0); });
+  fetch_lines<0>(row);
 #endif
 }
 

@@ -9,9 +9,10 @@
 
 namespace nativeops::tuned {
 
-// Rows that lie far from each other are fetched early, for reading or for writing.
+// Rows that lie far from each other are fetched early, for reading or for writing. Inlined by
+// force, as in view.h.
 template <int kWrite, class T>
-void expect_row(const T* row, int64_t count) {
+[[gnu::always_inline]] inline void expect_row(const T* row, int64_t count) {
   const int64_t bytes = std::min<int64_t>(count * static_cast<int64_t>(sizeof(T)), 1024);
   for (int64_t i = 0; i < bytes; i += kLine)
     __builtin_prefetch(reinterpret_cast<const char*>(row) + i, kWrite);
