@@ -51,16 +51,17 @@ int64_t products_of_step(In<T, 3> x, std::initializer_list<In<T, 2>> weights) {
   return x.size(1) * count;
 }
 
-// body(dev, second) for both directions. On the CPU a thread takes each of them where a step is so
-// short that two threads gain less from half of it each than meeting after it costs them: two
-// layers of 64 units take 1.6 to 1.9 times as long as one, of 256 units 2.2 to 2.5 times, as its
-// weights leave no room in a cache for more (Zen5 EPYC, 2026-11).
+// body(dev, second) for both directions. On the CPU a thread takes each of them where one after the
+// other would take as long with all threads, which meet after each step, and where a step's weights
+// leave room in a cache: two layers of 64 units then take 1.6 to 1.9 times as long as one; of 256
+// units it would be 2.2 to 2.5 times (two threads, Zen5 EPYC, 2026-11).
 template <class F>
 void both_directions(Device& dev, int64_t steps, int64_t products_of_step, F&& body) {
 #if !defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS)
   constexpr int64_t kLanes = 16, kMost = 16384;
-  const int64_t each = products_of_step / kLanes;
-  if (each <= kMost && dev.num_threads() > 1 && tuned::worth_sharing(dev, 2 * steps * each)) {
+  const int64_t each = products_of_step / kLanes, threads = dev.num_threads();
+  const bool small = each <= min2(kMost, 2 * (each / threads + tuned::kWorthMeeting));
+  if (threads > 1 && small && tuned::worth_sharing(dev, 2 * steps * each)) {
     return dev.parallel(2, [&](int64_t direction) {
       Device alone = dev.alone();
       body(alone, direction == 1);

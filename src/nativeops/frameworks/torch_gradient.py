@@ -124,8 +124,11 @@ class Function:
         if self.asked:
             mask = values[-1] if self.selective else -1
             made = all(mask >> bit & 1 for bit in self.asked)
-            like = [(one.shape, one.dtype) for one in results] if made else self.describe(values)
-            ctx.like = [like[bit] for bit in self.asked]
+            like = None if made else self.describe(values)
+            ctx.like = [
+                like[bit] if like else (results[bit].shape, results[bit].dtype)
+                for bit in self.asked
+            ]
             ctx.device = results[0].device
 
     def _filled(self, ctx: Any, d_outputs: Any) -> list[Any]:

@@ -46,22 +46,12 @@ def checked(name: str, word: str, value: Any) -> Any:
     return spec.check(name, value)
 
 
-class Own(NamedTuple):
-    """The weights of one layer in one direction; None stands for what it does not have."""
-
-    w_ih: Any
-    w_hh: Any
-    b_ih: Any = None
-    b_hh: Any = None
-    w_hr: Any = None
-
-
-def own_weights(given: Sequence[Any]) -> Own:
-    """The weights in the order in which PyTorch lists them; `w_hr` is the last of an odd number."""
-    if len(given) % 2 == 0:
-        return Own(*given)
-    *others, w_hr = given
-    return Own(*others)._replace(w_hr=w_hr)
+def own_weights(given: Sequence[Any]) -> list[Any]:
+    """The weights in the order of the ops: of the projection, the last of an odd number, third."""
+    own = [*given]
+    if len(own) % 2:
+        own.insert(2, own.pop())
+    return own if len(own) > 3 else [*own, None, None]
 
 
 class Sizes(NamedTuple):

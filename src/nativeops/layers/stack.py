@@ -292,15 +292,14 @@ def run(
         if first and dropout:
             x = drop(x, seed, p=dropout, stream=first // directions)
         places = range(first, first + directions)
-        own = [own_weights(weights[place]) for place in places]
-        before = [[None if s is None else s[place] for place in places] for s in states]
-        ops, arrays = layers.plain, [*zip(*own, strict=True)]
-        w_hr = arrays.pop()
-        if w_hr[0] is not None:
-            ops = layers.projected
-            arrays.insert(2, w_hr)
-        more = () if peepholes is None else (peepholes[place] for place in places)
-        x, *after = ops[bidirectional](x, *chain(*arrays, *before), lengths, *more, **attributes)
+        own = [
+            own_weights(weights[place]) + [None if s is None else s[place] for s in states]
+            for place in places
+        ]
+        arrays = own[0] if directions == 1 else chain(*zip(*own, strict=True))
+        kind = layers.projected if len(weights[first]) % 2 else layers.plain
+        more = () if peepholes is None else [peepholes[place] for place in places]
+        x, *after = kind[bidirectional](x, *arrays, lengths, *more, **attributes)
         for place, final in enumerate(finals):  # what is kept comes last
             final.extend(after[place * directions : (place + 1) * directions])
     return x, [_finals(states) for states in finals]

@@ -48,6 +48,7 @@ class _Fused(Leaf, torch.nn.RNNBase):
     """What the three layers share."""
 
     _theirs: ClassVar[Any]  # PyTorch's class of the same name
+    _ops: ClassVar[stack.Layers]
     # Of layers that `accelerate` swapped or that an older version saved, too.
     low_memory = False
     precision: Precision = "default"
@@ -75,9 +76,7 @@ class _Fused(Leaf, torch.nn.RNNBase):
         )  # fmt: skip
         vars(self).update(own)
 
-    _layers: stack.Layers
-
-    def _attributes(self) -> dict[str, Any]:
+    def _op_attributes(self) -> dict[str, Any]:
         """What the ops of a layer are told."""
         return {"low_memory": self.low_memory, "precision": self.precision}
 
@@ -129,7 +128,7 @@ class _Fused(Leaf, torch.nn.RNNBase):
         if dropout:  # from PyTorch's generator, whose state so tells all masks
             seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
         run = partial(
-            stack.run, self._layers, self._attributes(), lengths=lengths,
+            stack.run, self._ops, self._op_attributes(), lengths=lengths,
             bidirectional=self.bidirectional, dropout=dropout, seed=seed,
         )  # fmt: skip
         kind = x.device.type
@@ -180,7 +179,7 @@ def _refuse_projection(more: dict[str, Any]) -> None:
 class LSTM(_Fused):
     """LSTM: what `torch.nn.LSTM` computes, fused."""
 
-    _theirs, _layers, _count = torch.nn.LSTM, stack.LSTM, 2
+    _theirs, _ops, _count = torch.nn.LSTM, stack.LSTM, 2
     check_forward_args: Any = torch.nn.LSTM.check_forward_args
     get_expected_cell_size = torch.nn.LSTM.get_expected_cell_size
     permute_hidden: Any = torch.nn.LSTM.permute_hidden
@@ -218,7 +217,7 @@ class LSTM(_Fused):
 class GRU(_Fused):
     """GRU: what `torch.nn.GRU` computes, fused."""
 
-    _theirs, _layers = torch.nn.GRU, stack.GRU
+    _theirs, _ops = torch.nn.GRU, stack.GRU
 
     def __init__(
         self,
@@ -246,7 +245,7 @@ class GRU(_Fused):
 class RNN(_Fused):
     """Elman network: what `torch.nn.RNN` computes, fused."""
 
-    _theirs, _layers = torch.nn.RNN, stack.RNN
+    _theirs, _ops = torch.nn.RNN, stack.RNN
 
     def __init__(
         self,
@@ -274,7 +273,7 @@ class RNN(_Fused):
             dropout, bidirectional, 0, device, dtype, precision=precision,
         )  # fmt: skip
 
-    def _attributes(self) -> dict[str, Any]:
+    def _op_attributes(self) -> dict[str, Any]:
         activation = "relu" if self.mode == "RNN_RELU" else "tanh"
         return {"activation": activation, "precision": self.precision}
 

@@ -35,11 +35,11 @@ Source: Schuster & Paliwal 1997, Bidirectional recurrent neural networks.
 {shape}
 """
 _FORMULA = """``output[t] = [{layer}(..)[t], {layer}(.., reverse=True)[t]]``, one behind the other;
-all else twice,
-with ``_reverse`` for the direction from the end. On the CPU each direction is a thread's where a
+``x`` and ``lengths`` are those of both, all other arguments and results exist twice, with
+``_reverse`` for the direction from the end. On the CPU each direction is a thread's where a
 step is too short to be shared by threads."""
-_GRAD_FORMULA = """``d_x = d_x of {layer} + d_x of {layer}(.., reverse=True)``; all else twice,
-with ``_reverse`` for the direction from the end."""
+_GRAD_FORMULA = """``d_x = d_x of {layer} + d_x of {layer}(.., reverse=True)``; all other gradients
+exist twice, with ``_reverse`` for the direction from the end."""
 
 
 def both_directions(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], Op[Any]]:
@@ -51,48 +51,47 @@ def both_directions(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], 
         kind: What PyTorch calls it.
     """
     name = f"bidirectional_{layer.name}"
-    both = _derived(
-        name, Directions(layer, ("x", "lengths"), ("output",)), layer=layer.name, kind=kind,
-        first=f"One {kind} layer in both directions over a batch of sequences.",
-        formula=_FORMULA,
-        returns="``output``, 0 beyond the end of a sequence, and the final states of both.",
-        but="", gradient="for all float arguments", cost="", same="",
-    )  # fmt: skip
-    both_grad = _derived(
-        f"{name}_grad", Directions(grad, ("x", "lengths", "d_x"), ("output", "d_output")),
-        layer=layer.name, kind=kind, first=f"What flows back through `{name}`.",
-        formula=_GRAD_FORMULA,
-        returns="One gradient per argument; ``d_x`` is the sum over both directions.",
-        but=", but for the gradients of weights and biases", gradient="none",
-        cost=", and t·b·i numbers of workspace", same="the gradient of ",
-    )  # fmt: skip
+    directions = Directions(layer, ("x", "lengths"), ("output",))
+    texts = {"layer": layer.name, "kind": kind}
+    both = _derived(name, directions, texts | {
+        "first": f"One {kind} layer in both directions over a batch of sequences.",
+        "formula": _FORMULA,
+        "returns": "``output``, 0 beyond the end of a sequence, and the final states of both.",
+        "but": "", "gradient": "for all float arguments", "cost": "", "same": "",
+    })  # fmt: skip
+    of_grad = Directions(grad, ("x", "lengths", "d_x"), ("output", "d_output"))
+    both_grad = _derived(f"{name}_grad", of_grad, texts | {
+        "first": f"What flows back through `{name}`.",
+        "formula": _GRAD_FORMULA,
+        "returns": "One gradient per argument; ``d_x`` is the sum over both directions.",
+        "but": ", but for the gradients of weights and biases", "gradient": "none",
+        "cost": ", and t·b·i numbers; the workspaces of both at once where each is a thread's",
+        "same": "the gradient of ",
+    })  # fmt: skip
 
     @both.example
     def _(random, given):  # type: ignore[no-untyped-def]
-        parts = [_required(layer.make_example)(random, given) for _ in range(2)]
+        assert layer.make_example is not None
+        parts = [layer.make_example(random, given) for _ in range(2)]
         return {
             name: part[spec.name]
             for spec in layer.signature.inputs
-            for name, part in zip(_required(both.directions).names(spec.name), parts, strict=True)
+            for name, part in zip(directions.names(spec.name), parts, strict=True)
         }
 
     _steps.connect(both, both_grad)
     return both, both_grad
 
 
-def _required(value: Any) -> Any:
-    assert value is not None
-    return value
-
-
-def _derived(name: str, directions: Directions, **texts: str) -> Op[Any]:
+def _derived(name: str, directions: Directions, texts: dict[str, str]) -> Op[Any]:
     """The op that is another one in both directions."""
-    one = directions.layer
+    one, module = directions.layer, directions.layer.reference.__module__
     parameters = [*_parameters(directions)]
-    fields = dict(_fields(directions))
-    module = one.reference.__module__
-    result: Any = NamedTuple(_class_name(name), list(fields.items()))  # type: ignore[misc]
+    hints = typing.get_type_hints(one.result, include_extras=True)
+    fields = [pair for field, hint in hints.items() for pair in _both(directions, field, hint)]
+    result: Any = NamedTuple(_class_name(name), fields)  # type: ignore[misc]
     result.__module__ = module
+    result.__doc__ = f"What `{name}` makes."
     setattr(sys.modules[module], result.__name__, result)  # where pickle looks for it
 
     def reference(*args: Any, **kwargs: Any) -> Any:
@@ -108,7 +107,7 @@ def _derived(name: str, directions: Directions, **texts: str) -> Op[Any]:
     made.__signature__ = inspect.Signature(parameters, return_annotation=result)
     op = _steps.layer_op(kernel=one.kernel.name, reuse=_reuse(directions))(reference)
     op.directions = directions
-    made.__doc__ = _document(op, texts)
+    made.__doc__ = _document(op, directions, texts)
     return op
 
 
@@ -116,10 +115,13 @@ def _class_name(name: str) -> str:
     return "".join(map(str.capitalize, name.split("_")))
 
 
-def _doubled(declared: Any) -> Any:
-    """The declaration of an array with twice as many numbers along the last axis."""
-    *axes, last = declared.axes.split()
-    return replace(declared, axes=" ".join([*axes, f"2*{last}"]))
+def _both(directions: Directions, array: str, declared: Any) -> Iterator[tuple[str, Any]]:
+    """The names that an array of the layer has, with its declaration."""
+    if array in directions.joined:
+        *axes, last = declared.axes.split()
+        declared = replace(declared, axes=" ".join([*axes, f"2*{last}"]))
+    for name in dict.fromkeys(directions.names(array)):
+        yield name, declared
 
 
 def _parameters(directions: Directions) -> Iterator[inspect.Parameter]:
@@ -127,22 +129,11 @@ def _parameters(directions: Directions) -> Iterator[inspect.Parameter]:
     hints = typing.get_type_hints(reference, include_extras=True)
     for parameter in inspect.signature(reference).parameters.values():
         hint = hints[parameter.name]
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            if parameter.name != "reverse":
-                yield parameter.replace(annotation=hint)
-            continue
-        hint = _doubled(hint) if parameter.name in directions.joined else hint
-        for name in dict.fromkeys(directions.names(parameter.name)):
-            yield parameter.replace(name=name, annotation=hint)
-
-
-def _fields(directions: Directions) -> Iterator[tuple[str, Any]]:
-    """The results: those that every call makes first."""
-    hints = typing.get_type_hints(directions.layer.result, include_extras=True)
-    for field, hint in hints.items():
-        declared = _doubled(hint) if field in directions.joined else hint
-        for name in dict.fromkeys(directions.names(field)):
-            yield name, declared
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            for name, declared in _both(directions, parameter.name, hint):
+                yield parameter.replace(name=name, annotation=declared)
+        elif parameter.name != "reverse":
+            yield parameter.replace(annotation=hint)
 
 
 def _reuse(directions: Directions) -> dict[str, str]:
@@ -181,8 +172,7 @@ def _joined(directions: Directions, parts: list[Any]) -> Iterator[Any]:
             yield from arrays
 
 
-def _document(op: Op[Any], texts: dict[str, str]) -> str:
-    directions = _required(op.directions)
+def _document(op: Op[Any], directions: Directions, texts: dict[str, str]) -> str:
     one = directions.layer.name
     lines = []
     for parameter in inspect.signature(op.reference).parameters:

@@ -138,14 +138,20 @@ def connect(layer: Op[Any], grad: Op[Any]) -> None:
     asked += [name for name in inputs if name not in asked]
     asked += ["low_memory"] * has_low + ["needs"]
 
-    def rule(*given: Any, **named: Any) -> Any:
-        values = dict(zip(asked, given, strict=False)) | named
-        without = ("gates",) if values.get("low_memory") else ("b_ih", "b_hh")
-        arrays = [None if name.startswith(without) else values[name] for name in inputs]
-        grads = grad.only(tuple(dict.fromkeys(of[name] for name in values["needs"])))(
-            *arrays, **{name: values[name] for name in attributes}
+    def places(without: tuple[str, ...]) -> list[int]:
+        return [-1 if name.startswith(without) else asked.index(name) for name in inputs]
+
+    of_low, of_all = places(("gates",)), places(("b_ih", "b_hh"))
+    of_attributes = [(name, asked.index(name)) for name in attributes]
+
+    def rule(*given: Any, **named: Any) -> Any:  # all by place, or all by name
+        values = (*(given or [named[name] for name in asked]), None)
+        low_memory, needs = has_low and values[-3], values[-2]
+        grads = grad.only(tuple(dict.fromkeys([of[name] for name in needs])))(
+            *[values[place] for place in (of_low if low_memory else of_all)],
+            **{name: values[place] for name, place in of_attributes},
         )
-        return tuple(getattr(grads, name) for name in of.values())
+        return tuple([getattr(grads, name) for name in of.values()])
 
     vars(rule)["__signature__"] = inspect.Signature(
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in asked]

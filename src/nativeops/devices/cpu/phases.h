@@ -14,6 +14,7 @@
 
 #include "nativeops/devices/cpu/device.h"
 #include "nativeops/devices/cpu/pack.h"
+#include "nativeops/devices/cpu/work.h"
 
 namespace nativeops::tuned {
 
@@ -120,9 +121,6 @@ class Phases {
   std::atomic<int> there_{0};
 };
 
-// To meet after a phase costs what two threads save on so many vector operations (Zen5 EPYC,
-// 2026-11).
-constexpr int64_t kWorthMeeting = 1200;
 // Where others take the CPUs, a phase waits for who was stopped in it. A short one could be done
 // long since: two threads then take the time of one for many (Zen4 EPYC, 2026-11).
 constexpr int64_t kWorthWaiting = 400000;

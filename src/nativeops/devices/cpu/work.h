@@ -10,6 +10,10 @@ namespace nativeops::tuned {
 // Waking a thread takes longer than so many vector operations (about 20 us; Zen4 EPYC, 2026-11).
 constexpr int64_t kWorthWaking = 24000;
 
+// To meet after a phase costs what two threads save on so many vector operations (Zen5 EPYC,
+// 2026-11).
+constexpr int64_t kWorthMeeting = 1200;
+
 // Where others take the CPUs, a thread that is stopped meanwhile costs so many: 2.4 ms of two.
 constexpr int64_t kWorthStalling = 8000000;
 
