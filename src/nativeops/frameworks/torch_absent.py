@@ -52,9 +52,11 @@ def of_absent(gradients: Any, ctx: Any, optional: Sequence[tuple[int, ArraySpec]
 
 def apart(gradients: tuple[Any, ...]) -> tuple[Any, ...]:
     """Each in memory of its own: who gets two of them may change one in place."""
-    again = (any(one is other for other in gradients[:i]) for i, one in enumerate(gradients))
-    pairs = zip(gradients, again, strict=True)
-    return tuple(one.clone() if twice and one is not None else one for one, twice in pairs)
+    found: dict[int, Any] = {}
+    return tuple([
+        one if one is None or found.setdefault(id(one), place) == place else one.clone()
+        for place, one in enumerate(gradients)
+    ])  # fmt: skip
 
 
 def integers(values: Sequence[Any], dtype: Any, like: torch.Tensor) -> torch.Tensor:

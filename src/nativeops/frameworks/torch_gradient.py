@@ -56,7 +56,7 @@ class Function:
         self.asked = [i for i, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
         self.integers = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] not in _FLOATS]
         self.rest = (None,) * (len(attributes) + self.selective)
-        self.needs: dict[tuple[bool, ...], tuple[str, ...]] = {}  # the patterns that occurred
+        self.needs: dict[Any, tuple[str, ...]] = {}  # of what occurred
         forward = self.forward
         if self.single and not (self.read_mask or self.optional or self.rest):
             forward = forward_of_arrays(self.pick_saved)
@@ -79,7 +79,8 @@ class Function:
         if not self.single:
             self._note_outputs(ctx, values, result)
         if self.optional:
-            ctx.absent = [i for i, spec in self.optional if spec.is_absent(values[i].shape)]
+            absent = [i for i, spec in self.optional if spec.is_absent(values[i].shape)]
+            ctx.absent = tuple(absent)
             ctx.device = values[0].device
         if self.n_attributes:
             ctx.numbers = values[self.n_inputs : self.n_inputs + self.n_attributes]
@@ -91,14 +92,15 @@ class Function:
         if op.gradient_rule is None:
             raise GradientError(op.no_gradient)
         pattern, saved = ctx.needs_input_grad, ctx.saved_tensors
-        if self.optional:
-            pattern = tuple(p and i - 1 not in ctx.absent for i, p in enumerate(pattern))
-            gone = [self.inputs[i] for i in ctx.absent]
-            saved = [None if n in gone else s for n, s in zip(self.saved, saved, strict=True)]
-        needs = self.needs.get(pattern)
+        absent = ctx.absent if self.optional else ()
+        needs = self.needs.get((pattern, absent))
         if needs is None:
-            needed = (f"d_{name}" for i, name in enumerate(self.inputs) if pattern[i + 1])
-            needs = self.needs[pattern] = tuple(needed)
+            wanted = [i for i, p in enumerate(pattern[1 : self.n_inputs + 1]) if p]
+            needed = (f"d_{self.inputs[i]}" for i in wanted if i not in absent)
+            needs = self.needs[pattern, absent] = tuple(needed)
+        if absent:
+            gone = [self.inputs[i] for i in absent]
+            saved = [None if n in gone else s for n, s in zip(self.saved, saved, strict=True)]
         if not self.single:
             for bit, name in self.stops:
                 if d_outputs[bit] is not None:
