@@ -56,7 +56,8 @@ int64_t products_of_step(In<T, 3> x, std::initializer_list<In<T, 2>> weights) {
 // leave room in a cache: two layers of 64 units then take 1.6 to 1.9 times as long as one; of 256
 // units it would be 2.2 to 2.5 times (two threads, Zen5 EPYC, 2026-11).
 template <class F>
-void both_directions(Device& dev, int64_t steps, int64_t products_of_step, F&& body) {
+void both_directions(Device& dev, [[maybe_unused]] int64_t steps,
+                     [[maybe_unused]] int64_t products_of_step, F&& body) {
 #if !defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS)
   constexpr int64_t kLanes = 16, kMost = 16384;
   const int64_t each = products_of_step / kLanes, threads = dev.num_threads();
