@@ -57,7 +57,7 @@ INCLUDES = {
     # Compiled for each device.
     "devices/library.cpp": {"devices", "devices/cpu", "devices/cuda"},
     "devices/recurrent_tuned.h": {"devices", "devices/cpu", "devices/blocks"},
-    "devices/directions.h": {"devices", "devices/cpu"},
+    "devices/twice.h": {"devices", "devices/cpu"},
     "devices/blocks": {"devices", "devices/blocks"},
     "devices/cpu": {"devices", "devices/cpu"},
     "devices/cpu_threads": {"devices", "devices/cpu", "devices/cpu_threads"},

@@ -14,7 +14,7 @@ from nativeops.testing.probe import finds_gpu
 
 OPS = [op for op in ops() if op.built_in]
 # Those derived from another op have the checks of that one.
-WRITTEN = [op for op in OPS if op.directions is None]
+WRITTEN = [op for op in OPS if op.twice is None]
 TAKES_LONG = ("torch", "compiled")
 PRESENT = [framework for framework in FRAMEWORKS if installed(framework)]
 

@@ -40,6 +40,19 @@ class Directions(NamedTuple):
         return name, name if name in (*self.shared, *self.joined) else f"{name}_reverse"
 
 
+class TwoLayers(NamedTuple):
+    """What an op calls for a layer and for the next: it has no kernel of its own."""
+
+    layer: "Op[Any]"
+    linked: Mapping[str, tuple[str, str]]  # what both calls get as arrays that are not theirs alone
+    passing: str  # what one call makes and the other reads
+    backwards: bool = False  # whether the second layer is computed first
+
+    def names(self, name: str) -> tuple[str, str]:
+        """What the calls for the first and for the second layer get as an array of a layer."""
+        return self.linked.get(name, (name, f"{name}_next"))
+
+
 class Op(Generic[F]):
     """A declared operation: call it with the arrays of any framework.
 
@@ -80,7 +93,7 @@ class Op(Generic[F]):
         self.id = -1  # of the op in the core, once it is defined there
         self.handles: dict[str, Any] = {}  # what the adapters registered for the op
         self.flags: dict[str, tuple[AttributeSpec, Op[Any]]] = {}  # what `instead` declared
-        self.directions: Directions | None = None  # of an op that calls another one's kernel twice
+        self.twice: Directions | TwoLayers | None = None  # of an op that calls another one's kernel
         self.kept_with: dict[str, str] = {}  # what `keep_only_with` declared
         self.result: type | None = None  # the NamedTuple of several results
         returns = typing.get_type_hints(reference, include_extras=True).get("return")
@@ -262,7 +275,7 @@ class Op(Generic[F]):
     @property
     def kernel_name(self) -> str:
         """The name of the C++ function that computes it."""
-        return self.directions.layer.name if self.directions else self.name
+        return self.twice.layer.name if self.twice else self.name
 
     @property
     def built_for(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nativeops.call import Directions, Op
+from nativeops.call import Directions, Op, TwoLayers
 from nativeops.errors import BuildError, message
 from nativeops.identity import kernel_files, variants
 from nativeops.signature import VARIABLES, ArraySpec, Signature
@@ -53,7 +53,7 @@ def kernel_source(ops: Iterable[Op[Any]], include: str, digest: str = "") -> str
         f"// Generated from the declarations beside {header.name}; do not edit.",
         *["#define NATIVEOPS_THREADS_APART"] * (raw_text(header) == "apart"),
         '#include "nativeops/devices/entry.h"',
-        *['#include "nativeops/devices/directions.h"'] * any(op.directions for op in ops),
+        *['#include "nativeops/devices/twice.h"'] * any(op.twice for op in ops),
     ]
     if any("cuda" in op.devices for op in ops):
         parts += [f'#include "{include}"']
@@ -175,8 +175,10 @@ def _kernels(path: Path) -> list[str]:
 
 def _entry(op: Op[Any], header: Path, suffix: str, namespace: str) -> str:
     """The C function of one op, generic in its dtype variables."""
-    if op.directions:
-        return _entry_of_both(op, op.directions, suffix, namespace)
+    if isinstance(op.twice, Directions):
+        return _entry_of_directions(op, op.twice, suffix, namespace)
+    if op.twice:
+        return _entry_of_layers(op, op.twice, suffix, namespace)
     signature = op.signature
     name, variables = signature.op, [TEMPLATE[v] for v in signature.variables]
     template = f"template <{', '.join(f'class {v}' for v in variables)}>\n" if variables else ""
@@ -226,7 +228,7 @@ def _values(signature: Signature) -> list[str]:
     return values
 
 
-def _entry_of_both(op: Op[Any], directions: Directions, suffix: str, namespace: str) -> str:
+def _entry_of_directions(op: Op[Any], directions: Directions, suffix: str, namespace: str) -> str:
     """The C function of an op that calls a layer's kernel for both directions."""
     one = directions.layer.signature
     values = dict(zip(op.signature.names()[1:], _values(op.signature), strict=True))
@@ -243,13 +245,7 @@ def _entry_of_both(op: Op[Any], directions: Directions, suffix: str, namespace: 
             summed.append((spec.name, first))
             arguments.append(f"{spec.name}.of(second)")
     arguments += [values.get(spec.name, "second") for spec in one.attributes]
-    weights = [
-        values[name]
-        for spec in one.inputs
-        if _rank(spec) == 2 and not any(axis.names() & {*op.independent} for axis in spec.axes)
-        for name in directions.names(spec.name)[:1]
-    ]
-    x = values[one.inputs[0].name]
+    x, (weights, _) = values[one.inputs[0].name], _weights(op, directions, values)
     before = "".join(f"    const SumOfBoth<T> {name}(dev, {value});\n" for name, value in summed)
     after = "".join(f"    {name}.finish(dev);\n" for name, _ in summed)
     return f"""\
@@ -258,13 +254,62 @@ int32_t {op.name}{suffix}_entry(const NativeopsCall* call) {{
   return guard(call, [&](Device& dev) {{
     const In<T, 3> inputs = {x};
 {before}    both_directions(
-        dev, inputs.size(0), products_of_step<T>(inputs, {{{", ".join(weights)}}}),
+        dev, inputs.size(0), products_of_step<T>(inputs, {{{weights}}}),
         [&](Device& one, bool second) {{
           {namespace}::{one.op}<T>(one, {", ".join(arguments)});
         }});
 {after}  }});
 }}
 """
+
+
+def _entry_of_layers(op: Op[Any], layers: TwoLayers, suffix: str, namespace: str) -> str:
+    """The C function of an op that calls a layer's kernel for it and for the next."""
+    one = layers.layer.signature
+    values = dict(zip(op.signature.names()[1:], _values(op.signature), strict=True))
+    passing = layers.passing
+    inputs, outputs = values | {passing: f"{passing}.read()"}, values | {passing: f"{passing}.made"}
+    arguments = []
+    for known, specs in ((inputs, one.inputs), (outputs, one.outputs)):
+        for spec in specs:
+            first, second = (known[name] for name in layers.names(spec.name))
+            arguments.append(first if first == second else f"second ? {second} : {first}")
+    arguments += [values[spec.name] for spec in one.attributes]
+    like, both = values["output"], "true"
+    weights = [f"products_of_step<T>(inputs, {{{each}}})" for each in _weights(op, layers, values)]
+    if layers.backwards:
+        wanted = [outputs[layers.names(spec.name)[0]] for spec in one.outputs]
+        both = " || ".join(f"bool({each})" for each in wanted)
+        weights.reverse()
+    return f"""\
+template <class T>
+int32_t {op.name}{suffix}_entry(const NativeopsCall* call) {{
+  return guard(call, [&](Device& dev) {{
+    const In<T, 3> inputs = {values["x"]};
+    const bool both = {both};
+    const Between<T> {passing}(dev, {values.get(passing, "{}")}, both ? inputs.size(0) : 0,
+                               inputs.size(1), {like}.size(2));
+    const auto compute = [&](Device& one, int turn) {{
+      const bool second = turn == {int(not layers.backwards)};
+      {namespace}::{one.op}<T>(one, {", ".join(arguments)});
+    }};
+    if (!both) return compute(dev, 0);
+    two_layers(dev, inputs.size(0), {weights[0]},
+               {weights[1]}, compute);
+  }});
+}}
+"""
+
+
+def _weights(op: Op[Any], twice: Directions | TwoLayers, values: dict[str, str]) -> tuple[str, str]:
+    """The matrices that both calls multiply with."""
+    names = [
+        twice.names(spec.name)
+        for spec in twice.layer.signature.inputs
+        if _rank(spec) == 2 and not any(axis.names() & {*op.independent} for axis in spec.axes)
+    ]
+    first, second = (", ".join(values[each[place]] for each in names) for place in (0, 1))
+    return first, second
 
 
 def _table(ops: Iterable[Op[Any]], digest: str, suffix: str, number: int) -> str:

@@ -13,25 +13,37 @@ from nativeops.layers._checks import check, check_dropout, checked, own_weights
 from nativeops.lists import is_list_of_integers
 from nativeops.ops._steps import Precision
 from nativeops.ops.dropout import dropout as drop
-from nativeops.ops.gru import bidirectional_gru_layer, gru_layer
-from nativeops.ops.lstm import bidirectional_lstm_layer, lstm_layer
-from nativeops.ops.lstm_projected import bidirectional_lstm_projected_layer, lstm_projected_layer
-from nativeops.ops.rnn import bidirectional_rnn_layer, rnn_layer
+from nativeops.ops.gru import bidirectional_gru_layer, gru_layer, two_gru_layers
+from nativeops.ops.lstm import bidirectional_lstm_layer, lstm_layer, two_lstm_layers
+from nativeops.ops.lstm_projected import (
+    bidirectional_lstm_projected_layer,
+    lstm_projected_layer,
+    two_lstm_projected_layers,
+)
+from nativeops.ops.rnn import bidirectional_rnn_layer, rnn_layer, two_rnn_layers
+
+
+class Ops(NamedTuple):
+    """The ops of a layer in one direction, of one in both, and of two layers in one direction."""
+
+    one: Any
+    both: Any
+    two: Any
 
 
 class Layers(NamedTuple):
-    """The ops of one layer, each in one direction and in both."""
+    """The ops of layers without a projection, and of those with one."""
 
-    plain: tuple[Any, Any]
-    projected: tuple[Any, Any] = (None, None)
+    plain: Ops
+    projected: Ops | None = None
 
 
 LSTM = Layers(
-    (lstm_layer, bidirectional_lstm_layer),
-    (lstm_projected_layer, bidirectional_lstm_projected_layer),
+    Ops(lstm_layer, bidirectional_lstm_layer, two_lstm_layers),
+    Ops(lstm_projected_layer, bidirectional_lstm_projected_layer, two_lstm_projected_layers),
 )
-GRU = Layers((gru_layer, bidirectional_gru_layer))
-RNN = Layers((rnn_layer, bidirectional_rnn_layer))
+GRU = Layers(Ops(gru_layer, bidirectional_gru_layer, two_gru_layers))
+RNN = Layers(Ops(rnn_layer, bidirectional_rnn_layer, two_rnn_layers))
 _LENGTHS = next(spec for spec in lstm_layer.signature.inputs if spec.lengths)
 
 
@@ -284,24 +296,29 @@ def run(
     seed: Any,
 ) -> tuple[Any, list[Any]]:
     """All layers of arguments that fit: the outputs, and the final states in their order."""
-    directions = 2 if bidirectional else 1
     finals: list[list[Any]] = [[] for _ in states]
     if is_list_of_integers(_LENGTHS, lengths) and lengths:  # once: a GPU's host waits for each
         lengths = integers("lstm", "lengths", lengths, x)
-    for first in range(0, len(weights), directions):
+    first = 0
+    while first < len(weights):
         if first and dropout:
-            x = drop(x, seed, p=dropout, stream=first // directions)
-        places = range(first, first + directions)
+            x = drop(x, seed, p=dropout, stream=first // (1 + bidirectional))
+        kind = layers.projected if len(weights[first]) % 2 else layers.plain
+        assert kind is not None
+        op, count = (kind.both, 2) if bidirectional else (kind.one, 1)
+        if count == 1 and first + 1 < len(weights) and not dropout:
+            op, count = kind.two, 2
+        places = range(first, first + count)
         own = [
             own_weights(weights[place]) + [None if s is None else s[place] for s in states]
             for place in places
         ]
-        arrays = own[0] if directions == 1 else chain(*zip(*own, strict=True))
-        kind = layers.projected if len(weights[first]) % 2 else layers.plain
+        arrays = own[0] if count == 1 else chain(*zip(*own, strict=True))
         more = () if peepholes is None else [peepholes[place] for place in places]
-        x, *after = kind[bidirectional](x, *arrays, lengths, *more, **attributes)
+        x, *after = op(x, *arrays, lengths, *more, **attributes)
         for place, final in enumerate(finals):  # what is kept comes last
-            final.extend(after[place * directions : (place + 1) * directions])
+            final.extend(after[place * count : (place + 1) * count])
+        first += count
     return x, [_finals(states) for states in finals]
 
 

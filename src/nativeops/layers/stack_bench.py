@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers of several layers in both directions, as models have them, in PyTorch.
+"""Recurrent networks of several layers, in one or both directions, as models have them, in PyTorch.
 
 All rivals have the parameters of one ``torch.nn`` layer, as it begins with the same seed.
 """
@@ -20,18 +20,19 @@ CELLS = {
     "RNN": "rnn_tanh_cell",
     "RNN relu": "rnn_relu_cell",
 }
-LECTURES = {"t": 200, "b": 16, "i": 512, "h": 512, "layers": 2}  # of unequal length
-DEEP = {"t": 300, "b": 20, "i": 800, "h": 800, "layers": 5}
-SERVED = {"t": 100, "b": 1, "i": 128, "h": 64, "layers": 1}  # a thread for each direction
+LECTURES = {"t": 200, "b": 16, "i": 512, "h": 512, "layers": 2, "directions": 2}  # any lengths
+DEEP = {"t": 300, "b": 20, "i": 800, "h": 800, "layers": 5, "directions": 2}
+SERVED = {"t": 100, "b": 1, "i": 128, "h": 64, "layers": 1, "directions": 2}  # a thread for each
+STREAMED = {"t": 100, "b": 1, "i": 128, "h": 64, "layers": 2, "directions": 1}  # and each layer
 Module = Any
 
 
 def _make(classes: Any, kind: str, size: Size) -> Module:
-    """A layer in both directions."""
+    """A network of several layers."""
     word, _, activation = kind.partition(" ")
     more = {"nonlinearity": activation} if activation else {}
     sizes = (size["i"], size["h"], size["layers"])
-    return getattr(classes, word)(*sizes, bidirectional=True, **more)
+    return getattr(classes, word)(*sizes, bidirectional=size["directions"] == 2, **more)
 
 
 def _theirs(kind: str, size: Size, dtype: str = "float32") -> Module:
@@ -70,10 +71,11 @@ def _cells(kind: str, size: Size) -> Callable[[Any], tuple[Any, None]]:
         return torch.stack(outputs[::-1] if reverse else outputs)
 
     def forward(x: Any) -> tuple[Any, None]:
-        for layer in range(size["layers"]):
-            forth, back = theirs.all_weights[2 * layer : 2 * layer + 2]
-            both = (direction(x, forth, reverse=False), direction(x, back, reverse=True))
-            x = torch.cat(both, -1)
+        weights = iter(theirs.all_weights)
+        for _ in range(size["layers"]):
+            words = (False, True)[: size["directions"]]
+            outputs = [direction(x, next(weights), reverse=word) for word in words]
+            x = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
         return x, None
 
     forward.parameters = theirs.parameters  # type: ignore[attr-defined]
@@ -114,29 +116,33 @@ def _rival(make: Callable[..., Module], kind: str, *, training: bool, name: str 
 
 
 def _size(x: NdArray, layers: NdArray, d_y: NdArray) -> Size:
-    return {"i": x.shape[2], "h": d_y.shape[2] // 2, "layers": len(layers)}
+    count, directions = layers.shape
+    h = d_y.shape[2] // directions
+    return {"i": x.shape[2], "h": h, "layers": count, "directions": directions}
 
 
-def _mxnet(kind: str, *, training: bool) -> list[Rival]:
+def _mxnet(kind: str, *, training: bool, both: bool) -> list[Rival]:
     def arrays(x: NdArray, layers: NdArray, d_y: NdArray) -> list[NdArray]:
         parameters = _theirs(kind, _size(x, layers, d_y)).parameters()
         own = [parameter.detach().numpy() for parameter in parameters]
         return [x, *own, *([d_y] if training else [])]
 
     word = CELLS[kind].removesuffix("_cell")
-    return mxnet_layers(word, training=training, both=True, arrays=arrays)
+    return mxnet_layers(word, training=training, both=both, arrays=arrays)
 
 
 def _inputs(*, lengths: bool) -> Callable[..., tuple[NdArray, ...]]:
-    """The sequences, as many numbers as layers, what flows back, and lengths from t/4 to t."""
+    """The sequences, a number for each layer and direction, what flows back, and lengths from t/4
+    to t."""
 
     def draw(
-        random: np.random.Generator, t: int, b: int, i: int, h: int, layers: int
+        random: np.random.Generator, t: int, b: int, i: int, h: int, layers: int, directions: int
     ) -> tuple[NdArray, ...]:
         x = random.standard_normal((t, b, i), dtype=np.float32)
-        d_y = random.standard_normal((t, b, 2 * h), dtype=np.float32)
+        d_y = random.standard_normal((t, b, directions * h), dtype=np.float32)
         spread = np.linspace(max(1, t // 4), t, b).astype(np.int64)
-        return (x, np.zeros(layers), d_y, *([random.permutation(spread)] if lengths else []))
+        more = [random.permutation(spread)] if lengths else []
+        return (x, np.zeros((layers, directions)), d_y, *more)
 
     return draw
 
@@ -157,25 +163,26 @@ def _expected(kind: str, *, training: bool) -> Callable[..., list[Known]]:
 
 
 def _flops(kind: str, *, training: bool, lengths: bool) -> Callable[..., float]:
-    def work(t: int, b: int, i: int, h: int, layers: int) -> float:
+    def work(t: int, b: int, i: int, h: int, layers: int, directions: int) -> float:
         frames = np.linspace(max(1, t // 4), t, b).astype(np.int64).sum() if lengths else t * b
-        inputs = i + 2 * h * (layers - 1)
-        products = 2.0 * float(frames) * 2 * GATES[kind] * h * (inputs + layers * h)
+        inputs = i + directions * h * (layers - 1)
+        products = 2.0 * float(frames) * directions * GATES[kind] * h * (inputs + layers * h)
         return products * (3 if training else 1)
 
     return work
 
 
 def _bench(kind: str, *sizes: Size, training: bool, lengths: bool) -> Bench:
+    both = sizes[0]["directions"] == 2
     rivals = [_rival(_ours, kind, training=training, name="ours, torch")]
     rivals.append(_rival(_theirs, kind, training=training, name="packed" if lengths else "fused"))
     if not lengths:
         rivals.append(_rival(_cells, kind, training=training))
-        rivals += _mxnet(kind, training=training)
-    shape = "lengths" if lengths else "deep"
+        rivals += _mxnet(kind, training=training, both=both)
+    shape = "lengths" if lengths else "deep" if both else "one direction"
     return Bench(
         f"{kind}, {shape}, {'training' if training else 'inference'}",
-        f"layers of {kind} in both directions"
+        f"layers of {kind} in {'both directions' if both else 'one direction'}"
         + (", sequences of t/4 to t steps in any order" if lengths else "")
         + (": outputs, then gradients of inputs and parameters" if training else ": outputs"),
         sizes=sizes,
@@ -193,7 +200,8 @@ def _bench(kind: str, *sizes: Size, training: bool, lengths: bool) -> Bench:
 BENCHES = [
     *(_bench(kind, LECTURES, training=t, lengths=True) for kind in GATES for t in (False, True)),
     *(
-        _bench(kind, DEEP, SERVED, training=t, lengths=False)
+        _bench(kind, *sizes, training=t, lengths=False)
+        for sizes in ((DEEP, SERVED), (STREAMED,))
         for kind in GATES
         for t in (False, True)
     ),

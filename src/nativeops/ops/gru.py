@@ -9,6 +9,7 @@ import numpy as np
 from nativeops.declare import Array, Float, Kept, Lengths
 from nativeops.ops import _steps
 from nativeops.ops._directions import both_directions
+from nativeops.ops._two_layers import two_layers
 
 
 class GruLayer(NamedTuple, Generic[Array]):
@@ -202,3 +203,4 @@ _steps.connect(gru_layer, gru_layer_grad)
 bidirectional_gru_layer, bidirectional_gru_layer_grad = both_directions(
     gru_layer, gru_layer_grad, "GRU"
 )
+two_gru_layers, two_gru_layers_grad = two_layers(gru_layer, gru_layer_grad, "GRU")

@@ -6,6 +6,7 @@ from typing import Generic, NamedTuple
 from nativeops.declare import Array, Float, Kept, Lengths
 from nativeops.ops import _lstm, _steps
 from nativeops.ops._directions import both_directions
+from nativeops.ops._two_layers import two_layers
 
 
 class LstmLayer(NamedTuple, Generic[Array]):
@@ -174,3 +175,4 @@ _steps.connect(lstm_layer, lstm_layer_grad)
 bidirectional_lstm_layer, bidirectional_lstm_layer_grad = both_directions(
     lstm_layer, lstm_layer_grad, "LSTM"
 )
+two_lstm_layers, two_lstm_layers_grad = two_layers(lstm_layer, lstm_layer_grad, "LSTM")

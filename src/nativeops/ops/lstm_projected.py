@@ -6,6 +6,7 @@ from typing import Generic, NamedTuple
 from nativeops.declare import Array, Float, Kept, Lengths
 from nativeops.ops import _lstm, _steps
 from nativeops.ops._directions import both_directions
+from nativeops.ops._two_layers import two_layers
 
 
 class LstmProjectedLayer(NamedTuple, Generic[Array]):
@@ -170,5 +171,8 @@ def _(random, given):  # type: ignore[no-untyped-def]
 
 _steps.connect(lstm_projected_layer, lstm_projected_layer_grad)
 bidirectional_lstm_projected_layer, bidirectional_lstm_projected_layer_grad = both_directions(
+    lstm_projected_layer, lstm_projected_layer_grad, "LSTM"
+)
+two_lstm_projected_layers, two_lstm_projected_layers_grad = two_layers(
     lstm_projected_layer, lstm_projected_layer_grad, "LSTM"
 )

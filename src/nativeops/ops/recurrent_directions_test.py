@@ -25,9 +25,9 @@ def _example(name: str, size: str) -> tuple[Any, dict[str, Any]]:
 
 def _of(op: Any, arrays: dict[str, Any], second: bool) -> dict[str, Any]:
     """What the layer in one direction gets of what that in both does."""
-    one = op.directions.layer
-    part = {s.name: arrays[op.directions.names(s.name)[second]] for s in one.signature.inputs}
-    for name in {*op.directions.joined} & part.keys():
+    one = op.twice.layer
+    part = {s.name: arrays[op.twice.names(s.name)[second]] for s in one.signature.inputs}
+    for name in {*op.twice.joined} & part.keys():
         part[name] = np.split(part[name], 2, axis=-1)[second]
     return part
 
@@ -49,16 +49,16 @@ def test_both_directions_have_the_bits_of_each(name: str, size: str, threads: in
     finally:
         set_num_threads(before)
     for op, inputs, found in ((both, arrays, made), (grad, known, grads)):
-        one = op.directions.layer
+        one = op.twice.layer
         wanted = [spec.name for spec in one.signature.outputs]
         parts = [
             one.only(wanted)(**_of(op, inputs, second), reverse=second) for second in (False, True)
         ]
         for field in wanted:
             first, second = (getattr(part, field) for part in parts)
-            if field in op.directions.joined:
+            if field in op.twice.joined:
                 assert np.array_equal(found[field], np.concatenate([first, second], axis=-1))
-            elif field in op.directions.shared:
+            elif field in op.twice.shared:
                 assert np.array_equal(found[field], first + second)
             else:
                 assert np.array_equal(found[field], first)

@@ -8,6 +8,7 @@ import numpy as np
 from nativeops.declare import Array, Float, Lengths
 from nativeops.ops import _steps
 from nativeops.ops._directions import both_directions
+from nativeops.ops._two_layers import two_layers
 
 Activation = Literal["tanh", "relu"]
 
@@ -150,3 +151,4 @@ _steps.connect(rnn_layer, rnn_layer_grad)
 bidirectional_rnn_layer, bidirectional_rnn_layer_grad = both_directions(
     rnn_layer, rnn_layer_grad, "RNN"
 )
+two_rnn_layers, two_rnn_layers_grad = two_layers(rnn_layer, rnn_layer_grad, "RNN")

@@ -11,6 +11,9 @@
 #include "nativeops/devices/abi.h"
 
 namespace nativeops {
+namespace tuned {
+class Progress;
+}
 
 // `count` numbers of 64-byte aligned memory, uninitialised, given back at the end of the scope.
 template <class T>
@@ -62,6 +65,9 @@ class Workspace {
 struct Device {
   const NativeopsServices* services;
   const NativeopsCall* call;
+  // Of a layer that is computed at the same time as the one whose results it reads, and of that:
+  // how far the other is, and how far this one. Kernels that know nothing of it are never told.
+  tuned::Progress *before = nullptr, *after = nullptr;
 
   explicit Device(const NativeopsServices* services, const NativeopsCall* call = nullptr)
       : services(services), call(call), threads_(services->num_threads()) {}

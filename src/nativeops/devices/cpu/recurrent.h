@@ -14,6 +14,7 @@
 
 #include "nativeops/devices/cpu/gate_products.h"
 #include "nativeops/devices/cpu/phases.h"
+#include "nativeops/devices/cpu/progress.h"
 #include "nativeops/devices/cpu/recurrent_rows.h"
 #include "nativeops/devices/cpu/recurrent_step.h"
 #include "nativeops/devices/cpu/sequences.h"
@@ -51,7 +52,7 @@ class Forward {
                 seq_.steps == 1),
         items_(seq_.batch == 1 ? std::max(groups_of(split_), groups_of(out_split_))
                                : std::max(split_.panels, out_split_.panels)),
-        chunk_(std::min(std::max<int64_t>(2, ceil_div(kChunkRows, seq_.batch)), seq_.steps)),
+        chunk_(std::min(std::max<int64_t>(2, ceil_div(chunk_rows(), seq_.batch)), seq_.steps)),
         // Not with weights as they lie: those depend on how many rows are multiplied together.
         fused_(!Cell::kSecond && !layer.sums && seq_.batch >= kManyRows && !input_.direct() &&
                (layer.inputs() + layer.width()) * kWidest * simd::kVectorBytes <= kPanels),
@@ -73,9 +74,11 @@ class Forward {
         dev_, chunks * per_chunk, items_, steps,
         [&](int64_t, int64_t phase, int64_t item, int64_t next) {
           const int64_t first = phase / per_chunk * chunk_, stage = phase % per_chunk - converts_;
+          if (dev_.before) dev_.before->wait_for(std::min(first + chunk_, seq_.longest()));
           if (stage < 0) return convert(first, item);
           const int64_t step = first + stage / kStages;
           if (step >= seq_.longest()) return;
+          if (dev_.after) dev_.after->reach(step);
           if (stage % kStages == 1) {
             second_half(step, item, next);
           } else {
@@ -93,6 +96,8 @@ class Forward {
  private:
   // Tiles are so fast that weights from beyond the second cache must serve more rows.
   static constexpr int64_t kManyRows = 48, kChunkRows = kTiles ? 240 : kManyRows;
+  // Where another layer is computed at the same time, who comes second waits for a chunk.
+  static constexpr int64_t kRowsAtOnce = kTiles ? 32 : 6;
   static constexpr int64_t kPanels = int64_t{512} << 10;  // bytes of the second cache
   // Blocks of rows whose formulas follow one another: they overlap, but not with a product.
   static constexpr int kTogether = kTiles ? 1 : 4;
@@ -110,6 +115,11 @@ class Forward {
     if (units == 2) return f(std::integral_constant<int, 2>());
     if (units == 3) return f(std::integral_constant<int, 3>());
     f(std::integral_constant<int, 4>());
+  }
+
+  // Of weights as they lie, sums depend on how many rows are multiplied together.
+  int64_t chunk_rows() const {
+    return (dev_.before || dev_.after) && !input_.direct() ? kRowsAtOnce : kChunkRows;
   }
 
   int64_t groups_of(const Split& split) const {
@@ -175,7 +185,7 @@ class Forward {
       rows.push_back(input_row(t, b, static_cast<int64_t>(rows.size())));
     });
     const auto count = static_cast<int64_t>(rows.size());
-    input_.multiply(panel, rows.data(), count, products(panel), count == 1,
+    input_.multiply(panel, rows.data(), count, products(panel), seq_.frames() == 1,
                     recurrent_.panel(panel));
   }
 

@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "nativeops/devices/cpu/recurrent.h"
@@ -21,6 +22,8 @@ class Backward {
   using V = typename F::V;
   static constexpr int n = F::n, kGates = Cell::kGates, kParts = Cell::kParts,
                        kStages = 1 + Cell::kSecond, kSums = kParts + Cell::kSecond;
+  // Of d_x, where another layer follows this one: it waits for as many.
+  static constexpr int64_t kRowsAtOnce = Of::kAreTiles ? 32 : 6;
 
  public:
   Backward(Device& dev, const Layer<T>& layer, const Arrived<T>& from, const LayerGrads<T>& to)
@@ -39,6 +42,7 @@ class Backward {
         split_(recurrent_.split),
         unit_split_(second_.split),
         sums_size_(seq_.batch * std::max(recurrent_.widest(), second_.widest())),
+        inputs_from_(seq_.longest()),
         direct_(dev, seq_.batch, width_),
         d_cell_(dev, Cell::kHasCell ? seq_.batch : 0, units_),
         bias_(dev, kSums + Cell::kOwn, std::max(units_, width_)),
@@ -55,6 +59,8 @@ class Backward {
         dev_, kStages * seq_.longest() + 1, items, steps,
         [&](int64_t home, int64_t phase, int64_t item, int64_t next) {
           const int64_t step = seq_.longest() - 1 - phase / kStages;
+          if (dev_.before) dev_.before->wait_for(std::min(phase / kStages + 1, seq_.longest()));
+          if (dev_.after && is_chunk(step + 1)) input_grads(step + 1);
           const bool second = phase % kStages == 1;
           const Split& split = second ? unit_split_ : split_;
           const auto [panel, end] = split.of_item(item, items);
@@ -65,7 +71,9 @@ class Backward {
         },
         kStages);
     finish_sums();
-    if (to_.x) input_grad();
+    input_grads(0);
+    columns_.reset();
+    if (to_.x) clear_beyond(dev_, seq_, to_.x);
     if (to_.sums) write_sums();
     weight_grads();
   }
@@ -309,26 +317,38 @@ class Backward {
     clear_beyond(dev_, seq_, to_.sums);
   }
 
-  // d_x = d_gates · W_ih; 0 beyond the end of a sequence
-  void input_grad() {
+  // Whether the layer that follows this one, if any, is told of the gradients from a step on.
+  bool is_chunk(int64_t step) const {
+    return step < inputs_from_ && (step == 0 || (inputs_from_ - step) * seq_.batch >= kRowsAtOnce);
+  }
+
+  // d_x = d_gates · W_ih, from a step on to where it is known
+  void input_grads(int64_t step) {
+    const int64_t begin = seq_.frame(step, 0), end = seq_.frame(inputs_from_, 0);
+    inputs_from_ = step;
+    if (to_.x && begin < end) input_grads(begin, end);
+    if (dev_.after) dev_.after->reach(seq_.longest() - step);
+  }
+  void input_grads(int64_t begin, int64_t end) {
     constexpr int64_t kRows = 240;
-    const ColumnPanels<T, Of> panels(dev_, layer_.w_ih, kGates, seq_.frames());
+    if (!columns_) columns_.emplace(dev_, layer_.w_ih, kGates, seq_.frames());
+    const ColumnPanels<T, Of>& panels = *columns_;
     const Split& split = panels.split;
-    const int64_t chunks = ceil_div(seq_.frames(), kRows);
-    const int64_t sums_size = std::min(kRows, seq_.frames()) * panels.widest();
+    const int64_t chunks = ceil_div(end - begin, kRows);
+    const int64_t sums_size = std::min(kRows, end - begin) * panels.widest();
     auto memory = dev_.template workspace<A>(dev_.num_threads() * sums_size);
-    const int64_t steps = seq_.frames() * split.vectors * kGates * units_;
+    const int64_t steps = (end - begin) * split.vectors * kGates * units_;
     run_phases<typename Of::Thread>(
         dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
-          const int64_t panel = item / chunks, first = item % chunks * kRows;
-          const int64_t count = std::min(kRows, seq_.frames() - first),
-                        width = split.count(panel) * n;
+          const int64_t panel = item / chunks, first = begin + item % chunks * kRows;
+          const int64_t count = std::min(kRows, end - first), width = split.count(panel) * n;
           A* sums = memory.data() + home * sums_size;
           const A* rows[kRows];
           for (int64_t i = 0; i < count; ++i) rows[i] = f_.all.data() + (first + i) * f_.row_size;
           std::fill_n(sums, count * width, A(0));
           for (int g = 0; g < kGates; ++g) {
-            panels.add(panel, g, rows, count, Cell::kInputPart[g] * f_.gate, sums, count == 1);
+            panels.add(panel, g, rows, count, Cell::kInputPart[g] * f_.gate, sums,
+                       seq_.frames() == 1);
           }
           for (int64_t i = 0; i < count; ++i) {
             const auto [step, r] = f_.where(first + i);
@@ -336,7 +356,6 @@ class Backward {
                         sums + i * width);
           }
         });
-    clear_beyond(dev_, seq_, to_.x);
   }
   void store_input(int64_t t, int64_t b, int64_t first, int64_t width, const A* from) {
     const int64_t end = std::min(first + width, layer_.inputs());
@@ -354,8 +373,10 @@ class Backward {
   const ColumnPanels<T, Of> recurrent_, second_;
   const Split &split_, &unit_split_;  // of the state; with a second product, of the units
   const int64_t sums_size_;
-  const Rows<T, Numbers> direct_, d_cell_;  // carried to the step before
-  const Rows<T, Numbers> bias_, totals_;    // over some steps and all: of the parts, of own weights
+  int64_t inputs_from_;                         // the step from which on d_x is known
+  std::optional<ColumnPanels<T, Of>> columns_;  // of the weights that inputs are multiplied with
+  const Rows<T, Numbers> direct_, d_cell_;      // carried to the step before
+  const Rows<T, Numbers> bias_, totals_;  // over some steps and all: of the parts, of own weights
   const Workspace<A> sums_;
 };
 

@@ -21,6 +21,17 @@ inline bool worth_sharing(const Device& dev, int64_t steps) {
   return steps > kWorthWaking && (steps > kWorthStalling || !dev.crowded());
 }
 
+// Whether two layers of so many steps, in which `first` and `second` numbers are multiplied, are
+// done sooner by a thread for each of them than by all threads, which meet after every step, one
+// after the other, and their weights leave room in a cache: see "at once" in benchmarks/NOTES.md.
+inline bool worth_a_thread_each(const Device& dev, int64_t steps, int64_t first, int64_t second) {
+  constexpr int64_t kLanes = 16, kMost = 16384;  // vector operations
+  const int64_t threads = dev.num_threads(), both = (first + second) / kLanes,
+                longer = (first > second ? first : second) / kLanes;
+  return threads > 1 && longer <= kMost && longer <= both / threads + 2 * kWorthMeeting &&
+         worth_sharing(dev, steps * both);
+}
+
 // body(i) for i in [0, n), on this thread alone where `steps`, the vector operations, are few.
 template <class F>
 void parallel_if_large(Device& dev, int64_t n, int64_t steps, F&& body) {

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two recurrent layers, one behind the other, as one op that is derived from the op of one."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from nativeops.call import Op, TwoLayers
+from nativeops.ops import _steps
+from nativeops.ops._twice import derived
+
+_FORMULA = """``output = {layer}(between, ..).output`` with ``between = {layer}(x, ..).output``.
+``lengths`` and the attributes are those of both layers, all other arguments and results exist
+twice, with ``_next`` for the second one. On the CPU each layer is a thread's where a step is too
+short to be shared by threads: the second follows the first by a few steps."""
+_GRAD_FORMULA = """The gradient ``d_between`` of what passes between the layers is ``d_x`` of the
+second, and arrives at the output of the first, which gives ``d_x``; all other gradients exist
+twice, with ``_next`` for the second layer. On the CPU both are computed at once as in `{forward}`.
+"""
+
+
+def two_layers(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], Op[Any]]:
+    """Two layers of the same size, and their gradient.
+
+    Args:
+        layer: A layer whose axes of time, batch and inputs are ``t``, ``b`` and ``i``.
+        grad: The op of its gradient.
+        kind: What PyTorch calls it.
+    """
+    name = f"two_{layer.name}s"
+    links = {"lengths": ("lengths",) * 2, "x": ("x", "between"), "output": ("between", "output")}
+    of_layer = TwoLayers(layer, links, "between")
+    texts = {"layer": layer.name, "kind": kind, "word": "num_layers=2", "forward": name}
+    source = "El Hihi & Bengio 1995, Hierarchical recurrent neural networks for long-term"
+    texts["source"] = (
+        f"{source}\n    dependencies; Graves 2013, Generating sequences with recurrent"
+    )
+    texts["source"] += " neural networks."
+    both = _derived(name, of_layer, texts | {
+        "first": f"Two {kind} layers in one direction over a batch of sequences.",
+        "formula": _FORMULA,
+        "returns": "``output`` of the second layer, 0 beyond the end of a sequence, and the final\n"
+        "    states of both.",
+        "but": "", "gradient": "for all float arguments", "same": "",
+        "cost": ", and t·b·h numbers for what passes between the layers",
+    })  # fmt: skip
+    links = links | {"d_x": ("d_x", "d_between"), "d_output": ("d_between", "d_output")}
+    both_grad = _derived(f"{name}_grad", TwoLayers(grad, links, "d_between", True), texts | {
+        "first": f"What flows back through `{name}`.",
+        "formula": _GRAD_FORMULA,
+        "returns": "One gradient per argument.",
+        "but": ", but for the gradients of weights and biases", "gradient": "none",
+        "cost": ", and t·b·h numbers; the workspaces of both at once where each is a thread's",
+        "same": "the gradient of ",
+    })  # fmt: skip
+
+    @both.example
+    def _(random, given):  # type: ignore[no-untyped-def]
+        assert layer.make_example is not None
+        first = layer.make_example(random, given)
+        second = layer.make_example(random, {**given, "i": first["w_hh"].shape[1]})
+        parts = {**first, **{f"{name}_next": array for name, array in second.items()}}
+        return {spec.name: parts[spec.name] for spec in both.signature.inputs}
+
+    _steps.connect(both, both_grad)
+    return both, both_grad
+
+
+def _derived(name: str, layers: TwoLayers, texts: dict[str, str]) -> Op[Any]:
+    def but(parameter: str) -> str:
+        if parameter == "between":
+            return ", ``x`` of the second layer and the outputs of the first"
+        last = ("output", "d_output")
+        return ", of the second layer" * (parameter.endswith("_next") or parameter in last)
+
+    declare, compute = partial(_declared, layers), partial(_computed, layers)
+    return derived(name, layers, declare, compute, texts, but)
+
+
+def _declared(layers: TwoLayers, array: str, place: int, declared: Any) -> Any:
+    """As the layer declares it; inputs of the second layer are as wide as outputs of the first."""
+    name = layers.names(array)[place]
+    if name == layers.passing and (array == "x" or layers.backwards):
+        return None  # no argument of the op
+    if place == 1:
+        one = layers.layer.signature
+        output = next(spec for spec in (*one.inputs, *one.outputs) if spec.name == "output")
+        axes = [str(output.axes[-1]) if axis == "i" else axis for axis in declared.axes.split()]
+        declared = replace(declared, axes=" ".join(axes))
+    return replace(declared, kept=True) if name == layers.passing else declared
+
+
+def _computed(layers: TwoLayers, arguments: dict[str, Any]) -> dict[str, Any]:
+    """All arrays of the op, and what passes between both calls."""
+    one, known = layers.layer, {**arguments}
+    for place in (1, 0) if layers.backwards else (0, 1):
+        names = [spec.name for spec in one.signature.inputs]
+        given = {name: known[layers.names(name)[place]] for name in names}
+        given |= {spec.name: known[spec.name] for spec in one.signature.attributes}
+        made = one.reference(**given)._asdict()
+        known |= {layers.names(name)[place]: array for name, array in made.items()}
+    return known
