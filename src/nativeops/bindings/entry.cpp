@@ -50,12 +50,11 @@ bool read_arrays(const core::Op& op, PyObject* args, Keywords& keywords, Request
   return true;
 }
 
-// The bit of an output that may be left out; 0 if there is none of that name.
+// The bit of an output; 0 if there is none of that name.
 uint32_t bit_of(const core::Op& op, PyObject* name) {
   if (!PyUnicode_Check(name)) return 0;
   for (size_t i = 0; i < op.outputs.size(); ++i)
-    if (PyUnicode_CompareWithASCIIString(name, op.outputs[i].name.c_str()) == 0)
-      return (op.always & ~op.certain) >> i & 1 ? 1u << i : 0;
+    if (PyUnicode_CompareWithASCIIString(name, op.outputs[i].name.c_str()) == 0) return 1u << i;
   return 0;
 }
 
@@ -69,14 +68,17 @@ PyObject* find_common(const core::Op& op, Keywords& keywords, const char* name) 
   return value == Py_None ? nullptr : value;
 }
 
-bool read_want(const core::Op& op, PyObject* names, Request& request) {
+bool read_want(const core::Op& op, PyObject* names, bool kept, Request& request) {
   if (!PyTuple_Check(names)) return false;
-  request.want = op.certain;
+  uint32_t named = 0;
   for (Py_ssize_t i = 0; i < PyTuple_Size(names); ++i) {
     const uint32_t bit = bit_of(op, PyTuple_GetItem(names, i));
-    if (!bit) return false;
-    request.want |= bit;
+    if (!bit || (!kept && !(op.always & bit))) return false;
+    named |= bit;
   }
+  // Where no result may be left out, all that every call makes are named.
+  if (named && op.always == op.certain && (op.certain & ~named)) return false;
+  request.want = op.certain | named;
   return true;
 }
 
@@ -95,12 +97,12 @@ bool read_out(const core::Op& op, PyObject* given, Request& request) {
   return true;
 }
 
-bool read_results(const core::Op& op, Keywords& keywords, Request& request) {
+bool read_results(const core::Op& op, Keywords& keywords, bool kept, Request& request) {
   request.want = op.always;
   for (size_t i = 0; i < op.outputs.size(); ++i) request.outs[i] = nullptr;
   if (keywords.all_known()) return true;
   PyObject* names = find_common(op, keywords, "want");
-  if (names && !read_want(op, names, request)) return false;
+  if (names && !read_want(op, names, kept, request)) return false;
   PyObject* given = find_common(op, keywords, "out");
   if (given && !read_out(op, given, request)) return false;
   return keywords.all_known();
@@ -123,10 +125,10 @@ const core::Op* op_of(PyObject* owner) {
   return number >= 0 ? &core::op_at(static_cast<int>(number)) : nullptr;
 }
 
-bool read(const core::Op& op, PyObject* args, PyObject* kwargs, Request& request) {
+bool read(const core::Op& op, PyObject* args, PyObject* kwargs, bool kept, Request& request) {
   Keywords keywords = {PyDict_Size(kwargs) ? kwargs : nullptr};
   return read_attributes(op, keywords, request) && read_arrays(op, args, keywords, request) &&
-         read_results(op, keywords, request);
+         read_results(op, keywords, kept, request);
 }
 
 bool forget_error() {

@@ -26,8 +26,8 @@ bool is_call(PyObject* const* args, Py_ssize_t n, const char* usage);
 const core::Op* op_of(PyObject* owner);
 
 // False, perhaps with a Python error, where the slow path must explain. Types of arrays are not
-// looked at.
-bool read(const core::Op& op, PyObject* args, PyObject* kwargs, Request& request);
+// looked at. kept: whether `want` may name what is kept for a gradient.
+bool read(const core::Op& op, PyObject* args, PyObject* kwargs, bool kept, Request& request);
 
 // Forgets an error that the slow path will meet again; false for one that must be raised now, such
 // as KeyboardInterrupt. Not to be called once a kernel ran: a handler of signals may have raised

@@ -206,7 +206,7 @@ PyObject* fast(PyObject*, PyObject* const* args, Py_ssize_t n) {
   entry::Request request;
   const core::Op* op = entry::op_of(args[0]);
   bool ran = false;
-  if (op && entry::read(*op, args[1], args[2], request))
+  if (op && entry::read(*op, args[1], args[2], true, request))
     if (PyObject* result = compute(args[0], *op, request, ran)) return result;
   if (ran || !entry::forget_error()) return nullptr;
   return PyObject_CallFunctionObjArgs(numpy.slow, args[0], args[1], args[2], nullptr);

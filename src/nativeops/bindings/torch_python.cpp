@@ -154,7 +154,7 @@ struct Made {
 PyObject* direct_call(const core::Op& op, PyObject* owner, PyObject* args, PyObject* kwargs,
                       bool& ran) {
   entry::Request request;
-  if (!entry::read(op, args, kwargs, request)) return nullptr;
+  if (!entry::read(op, args, kwargs, false, request)) return nullptr;
   Call call;
   const Needs needs = unpack(op, request.arrays, call);
   if (needs == Needs::gradient) return Py_NewRef(Py_NotImplemented);

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nativeops import pairwise_l1, pairwise_lp
-from nativeops.errors import AllocationError, ArgumentError, DtypeError, ShapeError
+from nativeops import lstm_layer, pairwise_l1, pairwise_lp
+from nativeops.errors import AllocationError, ArgumentError, DtypeError, RangeError, ShapeError
 from nativeops.frameworks import numpy as numpy_adapter
 from nativeops.library import DTYPES, extension
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
@@ -361,6 +361,24 @@ def test_wanted_results_are_made_and_others_are_none() -> None:
     d_x, d_y = pairwise_l1_grad.only(["d_y"])(X, Y, EXPECTED)
     assert d_x is None
     assert np.allclose(d_y, pairwise_l1_grad.reference(X, Y, EXPECTED).d_y)
+
+
+def test_results_that_are_kept_cost_no_more_where_they_are_wanted(slow_calls: list[str]) -> None:
+    given = np.ones((2, 1, 3)), np.ones((8, 3)), np.ones((8, 2))
+    expected = lstm_layer.reference(*given)
+    lstm_layer(*given)  # which defines the op
+    slow_calls.clear()
+    made = lstm_layer.only(lstm_layer.result._fields)(*given)
+    for found, right in zip(made, expected, strict=True):
+        assert np.allclose(found, right)
+    some = lstm_layer.only(["output", "h_n", "c_n", "cells"])(*given)
+    assert some.gates is None
+    assert np.array_equal(some.cells, made.cells)
+    assert slow_calls == []
+    with pytest.raises(RangeError, match="`want` leaves away `h_n`"):
+        lstm_layer.only(["output", "cells"])(*given)
+    with pytest.raises(RangeError, match="`want` must be among"):
+        lstm_layer.only(["output", "h_n", "c_n", "cell"])(*given)
 
 
 def test_keywords_and_positions_are_the_same() -> None:

@@ -131,7 +131,7 @@ def test_what_is_more_than_memory_takes_the_dispatcher(x):
         ((X, Y.double()), {}),
         ((X.long(), Y.long()), {}),
         ((X, Y), {"p": 1.0}),
-        ((X, Y), {"want": ("out",)}),
+        ((X, Y), {"want": ("x",)}),
         ((X, Y), {"out": [D_OUT]}),
         ((X,), {"x": X}),
         ((X,), {"z": Y}),

@@ -13,10 +13,9 @@ _FORMULA = """``output = {layer}(between, ..).output`` with ``between = {layer}(
 ``lengths`` and the attributes are those of both layers, all other arguments and results exist
 twice, with ``_next`` for the second one. On the CPU each layer is a thread's where a step is too
 short to be shared by threads: the second follows the first by a few steps."""
-_GRAD_FORMULA = """The gradient ``d_between`` of what passes between the layers is ``d_x`` of the
-second, and arrives at the output of the first, which gives ``d_x``; all other gradients exist
-twice, with ``_next`` for the second layer. On the CPU both are computed at once as in `{forward}`.
-"""
+_GRAD_FORMULA = """``d_between``, which arrives at the output of the first layer, is ``d_x`` of the
+second, and ``d_x`` that of the first; all other gradients exist twice, with ``_next`` for the
+second layer. On the CPU both are computed at once as in `{forward}`."""
 
 
 def two_layers(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], Op[Any]]:
