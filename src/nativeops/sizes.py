@@ -10,6 +10,7 @@ import keyword
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 _BINARY: dict[type[ast.operator], str] = {
@@ -161,6 +162,7 @@ def minimum(a: Size | int, b: Size | int) -> Size:
     return Size("min", (as_size(a), as_size(b)))
 
 
+@cache  # a few texts stand in all declarations
 def parse(text: str) -> Size:
     """The size written as `text`, such as ``t``, ``4*h`` or ``max(t-k,0)//s+1``."""
     try:
