@@ -75,7 +75,7 @@ test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs
 	$(python) tests/aside.py build/tiles -DNATIVEOPS_CUDA=off -DNATIVEOPS_SOFT_TILES=ON \
 	  '-DNATIVEOPS_LEVELS=portable;avx512;amx'
 	NATIVEOPS_ISA=amx build/tiles/environment/bin/python -m pytest $(TESTS) -m "not cuda and not slow" \
-	  $(addprefix build/tiles/package/nativeops/ops/,$(addsuffix _test.py,lstm native_lstm gru rnn recurrent recurrent_batch recurrent_precision))
+	  $(addprefix build/tiles/package/nativeops/ops/,$(addsuffix _test.py,lstm native_lstm gru rnn recurrent recurrent_batch recurrent_directions recurrent_precision recurrent_two_layers))
 
 kernels: $(built) ## Compile all kernels: for each instruction set, and for GPUs
 	rm $(built)

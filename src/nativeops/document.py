@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nativeops.call import Op
+from nativeops.call import Directions, Op, TwoLayers
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.glue import defines
 from nativeops.identity import variants
@@ -127,6 +127,10 @@ def _where(op: Op[Any]) -> str:
     return _table("Where", rows)
 
 
+# The tests of ops that are derived from another one.
+_TESTS = {Directions: "recurrent_directions", TwoLayers: "recurrent_two_layers"}
+
+
 def main() -> None:
     """Write a page per built-in op, and a list of them, into the directory given."""
     import nativeops.ops  # noqa: F401  declares them
@@ -136,8 +140,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     listed = ["# Reference", "", "Made by `make docs` from the declarations.", ""]
     for op in ops():
-        source = f"../../src/nativeops/ops/{op.kernel.stem}"
-        links = f"[declaration]({source}.py) · [kernel]({source}.h) · [test]({source}_test.py)"
+        folder_of = "../../src/nativeops/ops"
+        source = f"{folder_of}/{op.kernel.stem}"
+        tests = f"{folder_of}/{_TESTS.get(type(op.twice), op.kernel.stem)}_test.py"
+        links = f"[declaration]({source}.py) · [kernel]({source}.h) · [test]({tests})"
         page = f"# {op.name}\n\n{links}\n\n```text\n{document(op)}\n```\n"
         (folder / f"{op.name}.md").write_text(page, "utf-8")
         listed.append(f"- [{op.name}]({op.name}.md): {document(op).partition(chr(10))[0]}")

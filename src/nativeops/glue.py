@@ -245,7 +245,7 @@ def _entry_of_directions(op: Op[Any], directions: Directions, suffix: str, names
             summed.append((spec.name, first))
             arguments.append(f"{spec.name}.of(second)")
     arguments += [values.get(spec.name, "second") for spec in one.attributes]
-    x, (weights, _) = values[one.inputs[0].name], _weights(op, directions, values)
+    x, products = values[one.inputs[0].name], _products(op, directions, values)[0]
     before = "".join(f"    const SumOfBoth<T> {name}(dev, {value});\n" for name, value in summed)
     after = "".join(f"    {name}.finish(dev);\n" for name, _ in summed)
     return f"""\
@@ -254,7 +254,7 @@ int32_t {op.name}{suffix}_entry(const NativeopsCall* call) {{
   return guard(call, [&](Device& dev) {{
     const In<T, 3> inputs = {x};
 {before}    both_directions(
-        dev, inputs.size(0), products_of_step<T>(inputs, {{{weights}}}),
+        dev, inputs.size(0), {products},
         [&](Device& one, bool second) {{
           {namespace}::{one.op}<T>(one, {", ".join(arguments)});
         }});
@@ -275,41 +275,39 @@ def _entry_of_layers(op: Op[Any], layers: TwoLayers, suffix: str, namespace: str
             first, second = (known[name] for name in layers.names(spec.name))
             arguments.append(first if first == second else f"second ? {second} : {first}")
     arguments += [values[spec.name] for spec in one.attributes]
-    like, both = values["output"], "true"
-    weights = [f"products_of_step<T>(inputs, {{{each}}})" for each in _weights(op, layers, values)]
-    if layers.backwards:
-        wanted = [outputs[layers.names(spec.name)[0]] for spec in one.outputs]
-        both = " || ".join(f"bool({each})" for each in wanted)
-        weights.reverse()
+    turns, steps, begin, end = _products(op, layers, values), "inputs.size(0)", "", ""
+    if layers.backwards:  # the first layer may have nothing that is wanted
+        turns = turns[::-1]
+        wanted = (f"bool({outputs[layers.names(spec.name)[0]]})" for spec in one.outputs)
+        steps = f"first ? {steps} : 0"
+        begin = f"    const bool first = {' || '.join(wanted)};\n"
+        end = "    if (!first) return compute(dev, 0);\n"
     return f"""\
 template <class T>
 int32_t {op.name}{suffix}_entry(const NativeopsCall* call) {{
   return guard(call, [&](Device& dev) {{
     const In<T, 3> inputs = {values["x"]};
-    const bool both = {both};
-    const Between<T> {passing}(dev, {values.get(passing, "{}")}, both ? inputs.size(0) : 0,
-                               inputs.size(1), {like}.size(2));
+{begin}    const Between<T> {passing}(dev, {values.get(passing, "{}")}, {steps}, inputs.size(1),
+                               {values["output"]}.size(2));
     const auto compute = [&](Device& one, int turn) {{
       const bool second = turn == {int(not layers.backwards)};
       {namespace}::{one.op}<T>(one, {", ".join(arguments)});
     }};
-    if (!both) return compute(dev, 0);
-    two_layers(dev, inputs.size(0), {weights[0]},
-               {weights[1]}, compute);
+{end}    two_layers(dev, inputs.size(0), {", ".join(turns)}, compute);
   }});
 }}
 """
 
 
-def _weights(op: Op[Any], twice: Directions | TwoLayers, values: dict[str, str]) -> tuple[str, str]:
-    """The matrices that both calls multiply with."""
+def _products(op: Op[Any], twice: Directions | TwoLayers, values: dict[str, str]) -> list[str]:
+    """How many numbers a step multiplies in each of both calls."""
     names = [
         twice.names(spec.name)
         for spec in twice.layer.signature.inputs
         if _rank(spec) == 2 and not any(axis.names() & {*op.independent} for axis in spec.axes)
     ]
-    first, second = (", ".join(values[each[place]] for each in names) for place in (0, 1))
-    return first, second
+    weights = [", ".join(values[each[place]] for each in names) for place in (0, 1)]
+    return [f"products_of_step<T>(inputs, {{{each}}})" for each in weights]
 
 
 def _table(ops: Iterable[Op[Any]], digest: str, suffix: str, number: int) -> str:

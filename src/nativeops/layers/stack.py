@@ -305,21 +305,33 @@ def run(
             x = drop(x, seed, p=dropout, stream=first // (1 + bidirectional))
         kind = layers.projected if len(weights[first]) % 2 else layers.plain
         assert kind is not None
-        op, count = (kind.both, 2) if bidirectional else (kind.one, 1)
-        if count == 1 and first + 1 < len(weights) and not dropout:
-            op, count = kind.two, 2
-        places = range(first, first + count)
+        places = range(first, min(first + 2, len(weights)))
         own = [
             own_weights(weights[place]) + [None if s is None else s[place] for s in states]
             for place in places
         ]
+        op, count = kind.both if bidirectional else kind.two, 2
+        if not bidirectional and (dropout or len(own) < 2 or _keeps_less_alone(x, *own)):
+            op, count = kind.one, 1
         arrays = own[0] if count == 1 else chain(*zip(*own, strict=True))
-        more = () if peepholes is None else [peepholes[place] for place in places]
+        more = () if peepholes is None else [peepholes[place] for place in places[:count]]
         x, *after = op(x, *arrays, lengths, *more, **attributes)
         for place, final in enumerate(finals):  # what is kept comes last
             final.extend(after[place * count : (place + 1) * count])
         first += count
     return x, [_finals(states) for states in finals]
+
+
+def _keeps_less_alone(x: Any, first: list[Any], second: list[Any]) -> bool:
+    """Whether PyTorch will differentiate the second of two layers only: frozen, the first keeps
+    nothing."""
+    if not hasattr(type(x), "requires_grad"):
+        return False
+    return not _is_differentiated(x, *first) and _is_differentiated(*second)
+
+
+def _is_differentiated(*arrays: Any) -> bool:
+    return any(array is not None and array.requires_grad for array in arrays)
 
 
 def _finals(states: list[Any]) -> Any:

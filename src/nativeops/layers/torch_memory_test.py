@@ -49,6 +49,25 @@ def test_inputs_are_not_copied_for_the_gradient_either(kind: Any) -> None:
     assert made_bytes(lambda: layer(x)[0].sum().backward()) < x.nbytes
 
 
+def kept_numbers(call: Any) -> int:
+    """How many numbers a call keeps for the gradient."""
+    sizes: list[int] = []
+    pack = lambda tensor: (sizes.append(tensor.numel()), tensor)[1]  # noqa: E731
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        call()
+    return sum(sizes)
+
+
+def test_frozen_first_layer_keeps_nothing(kind: Any) -> None:
+    both, last = kind(D, H, 2), kind(H, H)
+    x, between = torch.randn(T, B, D), torch.randn(T, B, H)
+    assert kept_numbers(lambda: both(x)) > 1.9 * kept_numbers(lambda: last(between))
+    for name, parameter in both.named_parameters():
+        parameter.requires_grad_("l1" in name)
+    assert kept_numbers(lambda: both(x)) == kept_numbers(lambda: last(between))
+    assert kept_numbers(lambda: both(x.clone().requires_grad_())) > T * B * D
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The gradients that are asked for."""

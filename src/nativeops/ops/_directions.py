@@ -9,7 +9,7 @@ import numpy as np
 
 from nativeops.call import Directions, Op
 from nativeops.ops import _steps
-from nativeops.ops._twice import derived
+from nativeops.ops._twice import derived, words
 
 _FORMULA = """``output[t] = [{layer}(..)[t], {layer}(.., reverse=True)[t]]``, one behind the other;
 ``x`` and ``lengths`` are those of both, all other arguments and results exist twice, with
@@ -29,21 +29,22 @@ def both_directions(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], 
     """
     name = f"bidirectional_{layer.name}"
     directions = Directions(layer, ("x", "lengths"), ("output",))
-    texts = {"layer": layer.name, "kind": kind, "word": "bidirectional=True"}
+    texts = words(layer, kind, "bidirectional=True")
     texts["source"] = "Schuster & Paliwal 1997, Bidirectional recurrent neural networks."
+    at_once = "the workspaces of both at once where each is a thread's"
     both = _derived(name, directions, texts | {
-        "first": f"One {kind} layer in both directions over a batch of sequences.",
+        "first": "One {what} layer in both directions over a batch of sequences.".format(**texts),
         "formula": _FORMULA,
         "returns": "``output``, 0 beyond the end of a sequence, and the final states of both.",
-        "but": "", "gradient": "for all float arguments", "cost": "", "same": "",
+        "but": "", "gradient": "for all float arguments", "cost": at_once, "same": "",
     })  # fmt: skip
     of_grad = Directions(grad, ("x", "lengths", "d_x"), ("output", "d_output"))
     both_grad = _derived(f"{name}_grad", of_grad, texts | {
         "first": f"What flows back through `{name}`.",
         "formula": _GRAD_FORMULA,
-        "returns": "One gradient per argument; ``d_x`` is the sum over both directions.",
+        "returns": f"As `{grad.name}`, of both directions; ``d_x`` is their sum.",
         "but": ", but for the gradients of weights and biases", "gradient": "none",
-        "cost": ", and t·b·i numbers; the workspaces of both at once where each is a thread's",
+        "cost": f"and t·b·i numbers; {at_once}",
         "same": "the gradient of ",
     })  # fmt: skip
 
@@ -62,13 +63,13 @@ def both_directions(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], 
 
 
 def _derived(name: str, directions: Directions, texts: dict[str, str]) -> Op[Any]:
-    def but(parameter: str) -> str:
-        if parameter.endswith("_reverse"):
-            return ", of the direction from the end"
-        return ", of both directions" * (parameter in directions.joined)
+    def explain(parameter: str) -> str:
+        but = ", of both directions" * (parameter in directions.joined)
+        but += ", of the direction from the end" * parameter.endswith("_reverse")
+        return f"As in `{directions.layer.name}`{but}."
 
     declare, compute = partial(_declared, directions), partial(_computed, directions)
-    return derived(name, directions, declare, compute, texts, but)
+    return derived(name, directions, declare, compute, texts, explain)
 
 
 def _declared(directions: Directions, array: str, _place: int, declared: Any) -> Any:

@@ -21,7 +21,7 @@ Args:
 Returns: {returns}
 NaN: stays in its own sequence{but}.
 Gradient: {gradient}.
-Cost: twice that of `{one}`{cost}.
+{cost}
 Same as: {same}``torch.nn.{kind}(.., {word})``.
 Source: {source}
 
@@ -42,7 +42,7 @@ def derived(
     declare: Declare,
     compute: Callable[[dict[str, Any]], Mapping[str, Any]],
     texts: dict[str, str],
-    but: Callable[[str], str],
+    explain: Callable[[str], str],
 ) -> Op[Any]:
     """The op that calls a layer's kernel twice.
 
@@ -52,7 +52,7 @@ def derived(
         declare: See `Declare`; None for what is no array of the op.
         compute: The results of all arguments, by name, with NumPy.
         texts: For its document.
-        but: What its document says of an argument, behind "As in" the layer.
+        explain: What its document says of an argument.
     """
     one, module = twice.layer, twice.layer.reference.__module__
     parameters = [*_parameters(twice, declare)]
@@ -80,7 +80,7 @@ def derived(
     function.__signature__ = inspect.Signature(parameters, return_annotation=result)
     op = _steps.layer_op(kernel=one.kernel.name, reuse=_reuse(twice))(reference)
     op.twice = twice
-    function.__doc__ = _document(op, one.name, texts, but)
+    function.__doc__ = _document(op, one.name, texts, explain)
     return op
 
 
@@ -121,19 +121,43 @@ def _reuse(twice: Directions | TwoLayers) -> dict[str, str]:
     }
 
 
-def _document(op: Op[Any], one: str, texts: dict[str, str], but: Callable[[str], str]) -> str:
+def words(layer: Op[Any], kind: str, word: str) -> dict[str, str]:
+    """What documents say of a layer that PyTorch calls `kind`; `word`: what makes it two."""
+    width = width_of(layer)
+    projected = width != "h"
+    return {
+        "layer": layer.name,
+        "kind": kind,
+        "what": f"projected {kind}" if projected else kind,
+        "word": f"proj_size=.., {word}" if projected else word,
+        "width": width,
+    }
+
+
+def width_of(layer: Op[Any]) -> str:
+    """The size of a layer's outputs."""
+    specs = (*layer.signature.inputs, *layer.signature.outputs)
+    return str(next(spec for spec in specs if spec.name == "output").axes[-1])
+
+
+def _document(op: Op[Any], one: str, texts: dict[str, str], explain: Callable[[str], str]) -> str:
     names = inspect.signature(op.reference).parameters
-    lines = [f"{name}: As in `{one}`{but(name)}." for name in names]
+    lines = [f"{name}: {explain(name)}" for name in names]
     sizes = {name: 1 for spec in op.signature.inputs for axis in spec.axes for name in axis.names()}
     required = [spec for spec in op.signature.inputs if not spec.optional]
-    shapes = [tuple(axis.evaluate(sizes) for axis in spec.axes) for spec in required]
+    shapes = [str(tuple(axis.evaluate(sizes) for axis in spec.axes)) for spec in required]
+    whole = ", ".join(shape.replace(" ", "\0") for shape in shapes)  # no end of a line in a shape
+    cost = f"Cost: twice that of `{one}`, {texts['cost']}.".format(**texts)
     result = op.signature.outputs[0]
     return _DOCUMENT.format(
-        **texts | {"formula": fill(texts["formula"].format(**texts), 100)},
-        one=one,
+        **texts
+        | {
+            "formula": fill(texts["formula"].format(**texts), 100),
+            "cost": fill(cost, 100, subsequent_indent="    "),
+        },
         name=op.name,
         arguments="\n    ".join(lines),
-        shapes=indent(fill(", ".join(map(str, shapes)), 88), "...     "),
+        shapes=indent(fill(whole, 88).replace("\0", " "), "...     "),
         result=result.name,
         shape=tuple(axis.evaluate(sizes) for axis in result.axes),
     )

@@ -7,15 +7,17 @@ from typing import Any
 
 from nativeops.call import Op, TwoLayers
 from nativeops.ops import _steps
-from nativeops.ops._twice import derived
+from nativeops.ops._twice import derived, width_of, words
 
 _FORMULA = """``output = {layer}(between, ..).output`` with ``between = {layer}(x, ..).output``.
-``lengths`` and the attributes are those of both layers, all other arguments and results exist
-twice, with ``_next`` for the second one. On the CPU each layer is a thread's where a step is too
+``lengths`` and the attributes are those of both layers; all else but ``x`` and ``output`` exists
+twice, with ``_next`` for the second layer. On the CPU each layer is a thread's where a step is too
 short to be shared by threads: the second follows the first by a few steps."""
 _GRAD_FORMULA = """``d_between``, which arrives at the output of the first layer, is ``d_x`` of the
-second, and ``d_x`` that of the first; all other gradients exist twice, with ``_next`` for the
+second, and ``d_x`` that of the first; the gradients of all else exist twice, with ``_next`` for the
 second layer. On the CPU both are computed at once as in `{forward}`."""
+_SOURCE = """El Hihi & Bengio 1995, Hierarchical recurrent neural networks for long-term
+    dependencies; Graves 2013, Generating sequences with recurrent neural networks."""
 
 
 def two_layers(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], Op[Any]]:
@@ -29,27 +31,21 @@ def two_layers(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], Op[An
     name = f"two_{layer.name}s"
     links = {"lengths": ("lengths",) * 2, "x": ("x", "between"), "output": ("between", "output")}
     of_layer = TwoLayers(layer, links, "between")
-    texts = {"layer": layer.name, "kind": kind, "word": "num_layers=2", "forward": name}
-    source = "El Hihi & Bengio 1995, Hierarchical recurrent neural networks for long-term"
-    texts["source"] = (
-        f"{source}\n    dependencies; Graves 2013, Generating sequences with recurrent"
-    )
-    texts["source"] += " neural networks."
+    texts = words(layer, kind, "num_layers=2") | {"forward": name, "source": _SOURCE}
+    cost = "and t·b·{width} numbers; the workspaces of both at once where each is a thread's"
     both = _derived(name, of_layer, texts | {
-        "first": f"Two {kind} layers in one direction over a batch of sequences.",
+        "first": "Two {what} layers in one direction over a batch of sequences.".format(**texts),
         "formula": _FORMULA,
         "returns": "``output`` of the second layer, 0 beyond the end of a sequence, and the final\n"
         "    states of both.",
-        "but": "", "gradient": "for all float arguments", "same": "",
-        "cost": ", and t·b·h numbers for what passes between the layers",
+        "but": "", "gradient": "for all float arguments", "same": "", "cost": cost,
     })  # fmt: skip
     links = links | {"d_x": ("d_x", "d_between"), "d_output": ("d_between", "d_output")}
     both_grad = _derived(f"{name}_grad", TwoLayers(grad, links, "d_between", True), texts | {
         "first": f"What flows back through `{name}`.",
         "formula": _GRAD_FORMULA,
-        "returns": "One gradient per argument.",
-        "but": ", but for the gradients of weights and biases", "gradient": "none",
-        "cost": ", and t·b·h numbers; the workspaces of both at once where each is a thread's",
+        "returns": f"As `{grad.name}`, of both layers.",
+        "but": ", but for the gradients of weights and biases", "gradient": "none", "cost": cost,
         "same": "the gradient of ",
     })  # fmt: skip
 
@@ -66,14 +62,14 @@ def two_layers(layer: Op[Any], grad: Op[Any], kind: str) -> tuple[Op[Any], Op[An
 
 
 def _derived(name: str, layers: TwoLayers, texts: dict[str, str]) -> Op[Any]:
-    def but(parameter: str) -> str:
+    def explain(parameter: str) -> str:
         if parameter == "between":
-            return ", ``x`` of the second layer and the outputs of the first"
-        last = ("output", "d_output")
-        return ", of the second layer" * (parameter.endswith("_next") or parameter in last)
+            return "What passes between the layers: the first one's outputs."
+        of_second = parameter.endswith("_next") or parameter in ("output", "d_output")
+        return f"As in `{layers.layer.name}`{', of the second layer' * of_second}."
 
     declare, compute = partial(_declared, layers), partial(_computed, layers)
-    return derived(name, layers, declare, compute, texts, but)
+    return derived(name, layers, declare, compute, texts, explain)
 
 
 def _declared(layers: TwoLayers, array: str, place: int, declared: Any) -> Any:
@@ -82,9 +78,8 @@ def _declared(layers: TwoLayers, array: str, place: int, declared: Any) -> Any:
     if name == layers.passing and (array == "x" or layers.backwards):
         return None  # no argument of the op
     if place == 1:
-        one = layers.layer.signature
-        output = next(spec for spec in (*one.inputs, *one.outputs) if spec.name == "output")
-        axes = [str(output.axes[-1]) if axis == "i" else axis for axis in declared.axes.split()]
+        width = width_of(layers.layer)
+        axes = [width if axis == "i" else axis for axis in declared.axes.split()]
         declared = replace(declared, axes=" ".join(axes))
     return replace(declared, kept=True) if name == layers.passing else declared
 

@@ -4,6 +4,7 @@
 import pickle
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -24,13 +25,30 @@ SIZES = {
 }
 
 
+WORDS: list[dict[str, Any]] = [
+    {},
+    {"reverse": True},
+    {"low_memory": True},
+    {"precision": "high"},
+    {"linear_before_reset": False},
+    {"activation": "relu"},
+]
+CASES = [
+    (name, words)
+    for name in LAYERS
+    for words in WORDS
+    if words.keys() <= {spec.name for spec in find(name).signature.attributes}
+]
+
+
 def _example(name: str, size: str, dtype: str = "float32") -> tuple[Any, dict[str, Any]]:
     two = find(f"two_{name}s")
     given = SIZES[size] | ({"p": 11} if "projected" in name else {})
     arrays = two.make_example(np.random.default_rng(3), given)
     if size in ("alone", "few"):
         arrays["lengths"][:] = given["t"]
-    floats = {name: a.astype(dtype) for name, a in arrays.items() if name != "lengths"}
+    own = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    floats = {name: a.astype(own) for name, a in arrays.items() if name != "lengths"}
     return two, floats | {"lengths": arrays["lengths"]}
 
 
@@ -62,28 +80,39 @@ def _threads(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("words", [{}, {"reverse": True}, {"low_memory": True}], ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize(("name", "words"), CASES, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", LAYERS)
 def test_two_layers_have_the_bits_of_each(
-    name: str, size: str, dtype: str, words: dict[str, bool]
+    name: str, size: str, dtype: str, words: dict[str, Any]
 ) -> None:
     two, arrays = _example(name, size, dtype)
     grad = find(f"{two.name}_grad")
-    known = {spec.name for spec in two.signature.attributes}
-    attributes = {word: value for word, value in words.items() if word in known}
+    attributes = dict(words)
     made = _made(two, arrays, **attributes)
     wanted = _one_after_the_other(two, arrays, **attributes)
     for field, array in made.items():
         assert np.array_equal(array, wanted[field]), field
-    known = arrays | made | {f"d_{name}": np.sin(array) for name, array in made.items()}
+    known = arrays | made
+    known |= {f"d_{name}": np.sin(array).astype(array.dtype) for name, array in made.items()}
     if attributes.pop("low_memory", False):
         known |= {"gates": None, "gates_next": None}
     grads = _made(grad, known, **attributes)
     wanted = _one_after_the_other(grad, known, **attributes)
     for field, array in grads.items():
         assert np.array_equal(array, wanted[field]), field
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_is_left_out_is_left_out_of_that_layer(name: str) -> None:
+    two, arrays = _example(name, "several")
+    required = [spec.name for spec in two.signature.inputs if not spec.optional]
+    given = {name: arrays[name] for name in required}
+    more = {name: arrays[name] for name in ("h_0_next", "b_ih_next", "b_hh") if name in arrays}
+    for arrays in (given, given | more):
+        made, wanted = _made(two, arrays), _one_after_the_other(two, arrays)
+        for field, array in made.items():
+            assert np.array_equal(array, wanted[field]), field
 
 
 def _gradient(name: str) -> tuple[Any, dict[str, Any]]:

@@ -88,6 +88,7 @@ class Forward {
           formulas_.settle();
         },
         kStages);
+    if (dev_.after) dev_.after->reach(seq_.longest());
     if (seq_.longest() == 0) return;
     input_.keep(dev_), recurrent_.keep(dev_);
     if (Cell::kSecond) second_.keep(dev_);

@@ -22,7 +22,8 @@ class Backward {
   using V = typename F::V;
   static constexpr int n = F::n, kGates = Cell::kGates, kParts = Cell::kParts,
                        kStages = 1 + Cell::kSecond, kSums = kParts + Cell::kSecond;
-  // Of d_x, where another layer follows this one: it waits for as many.
+  static constexpr int64_t kRows = 240;  // of d_x, taken together
+  // The same where another layer follows this one: it waits for as many.
   static constexpr int64_t kRowsAtOnce = Of::kAreTiles ? 32 : 6;
 
  public:
@@ -72,7 +73,7 @@ class Backward {
         kStages);
     finish_sums();
     input_grads(0);
-    columns_.reset();
+    inputs_.reset();
     if (to_.x) clear_beyond(dev_, seq_, to_.x);
     if (to_.sums) write_sums();
     weight_grads();
@@ -322,6 +323,18 @@ class Backward {
     return step < inputs_from_ && (step == 0 || (inputs_from_ - step) * seq_.batch >= kRowsAtOnce);
   }
 
+  // What d_x is computed with.
+  struct InputProducts {
+    const ColumnPanels<T, Of> panels;
+    const int64_t size;
+    const Workspace<A> sums;
+
+    InputProducts(Device& dev, const Layer<T>& layer, const Sequences<T>& seq)
+        : panels(dev, layer.w_ih, kGates, seq.frames()),
+          size(std::min(kRows, seq.frames()) * panels.widest()),
+          sums(dev.workspace<A>(dev.num_threads() * size)) {}
+  };
+
   // d_x = d_gates · W_ih, from a step on to where it is known
   void input_grads(int64_t step) {
     const int64_t begin = seq_.frame(step, 0), end = seq_.frame(inputs_from_, 0);
@@ -330,19 +343,16 @@ class Backward {
     if (dev_.after) dev_.after->reach(seq_.longest() - step);
   }
   void input_grads(int64_t begin, int64_t end) {
-    constexpr int64_t kRows = 240;
-    if (!columns_) columns_.emplace(dev_, layer_.w_ih, kGates, seq_.frames());
-    const ColumnPanels<T, Of>& panels = *columns_;
+    if (!inputs_) inputs_.emplace(dev_, layer_, seq_);
+    const ColumnPanels<T, Of>& panels = inputs_->panels;
     const Split& split = panels.split;
     const int64_t chunks = ceil_div(end - begin, kRows);
-    const int64_t sums_size = std::min(kRows, end - begin) * panels.widest();
-    auto memory = dev_.template workspace<A>(dev_.num_threads() * sums_size);
     const int64_t steps = (end - begin) * split.vectors * kGates * units_;
     run_phases<typename Of::Thread>(
         dev_, 1, split.panels * chunks, steps, [&](int64_t home, int64_t, int64_t item) {
           const int64_t panel = item / chunks, first = begin + item % chunks * kRows;
           const int64_t count = std::min(kRows, end - first), width = split.count(panel) * n;
-          A* sums = memory.data() + home * sums_size;
+          A* sums = inputs_->sums.data() + home * inputs_->size;
           const A* rows[kRows];
           for (int64_t i = 0; i < count; ++i) rows[i] = f_.all.data() + (first + i) * f_.row_size;
           std::fill_n(sums, count * width, A(0));
@@ -373,10 +383,10 @@ class Backward {
   const ColumnPanels<T, Of> recurrent_, second_;
   const Split &split_, &unit_split_;  // of the state; with a second product, of the units
   const int64_t sums_size_;
-  int64_t inputs_from_;                         // the step from which on d_x is known
-  std::optional<ColumnPanels<T, Of>> columns_;  // of the weights that inputs are multiplied with
-  const Rows<T, Numbers> direct_, d_cell_;      // carried to the step before
-  const Rows<T, Numbers> bias_, totals_;  // over some steps and all: of the parts, of own weights
+  int64_t inputs_from_;  // the step from which on d_x is known
+  std::optional<InputProducts> inputs_;
+  const Rows<T, Numbers> direct_, d_cell_;  // carried to the step before
+  const Rows<T, Numbers> bias_, totals_;    // over some steps and all: of the parts, of own weights
   const Workspace<A> sums_;
 };
 

@@ -39,6 +39,7 @@ struct Tiles {
   static constexpr int kRows = 2 * kSide;
 
   // The tiles of a thread stay configured for as long as this lives.
+  // One within another takes the tiles from that, too, whose next product shapes them again.
   class Thread {
    public:
     Thread() = default;
