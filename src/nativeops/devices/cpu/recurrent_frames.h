@@ -37,7 +37,7 @@ class ColumnPanels {
         gates_(gates),
         memory_(dev.workspace<A>(lies_ || !needed ? 0 : split.vectors * n * gates * gate_)) {
     if (memory_.data() == nullptr) return;
-    dev.parallel(split.panels, [&](int64_t p) {
+    parallel_if_large(dev, split.panels, split.vectors * gates * gate_, [&](int64_t p) {
       for (int g = 0; g < gates; ++g) {
         const View<const T, 2> gate{
             &matrix(g * units_, 0), {units_, matrix.size(1)}, {matrix.stride(0), matrix.stride(1)}};

@@ -110,7 +110,7 @@ class WeightGrad {
     if constexpr (std::is_same_v<A, T>) {
       if (to.stride(0) == 1 && to.size(0) % n == 0) return store_transposed(target);
     }
-    dev_.parallel(to.size(0), [&](int64_t i) {
+    parallel_if_large(dev_, to.size(0), to.count() / n, [&](int64_t i) {
       for (int64_t j = 0; j < to.size(1); j += n) {
         const int64_t left = to.size(1) - j;
         store_along(to, &to(i, j), simd::load(&target.result(i, j), left), left);
@@ -121,7 +121,7 @@ class WeightGrad {
   // To where the columns are what lies contiguous: square tiles, transposed in registers.
   void store_transposed(const Target& target) {
     const View<A, 2>& result = target.result;
-    dev_.parallel(ceil_div(result.size(1), n), [&](int64_t i) {
+    parallel_if_large(dev_, ceil_div(result.size(1), n), result.count() / n, [&](int64_t i) {
       const int64_t column = i * n, columns = std::min<int64_t>(n, result.size(1) - column);
       pack(View<const A, 2>{&result(0, column), {columns, result.size(0)}, {1, result.stride(0)}},
            &target.to(0, column), target.to.stride(1));
