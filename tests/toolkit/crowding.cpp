@@ -3,10 +3,14 @@
 // goes to one thread.
 #include "nativeops/devices/cpu/crowding.h"
 
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "harness.h"
 #include "nativeops/devices/cpu/phases.h"
+#include "nativeops/devices/cpu/recurrent_frames.h"
+#include "nativeops/devices/kernel.h"
 
 using nativeops::cpu::Crowding;
 
@@ -79,28 +83,49 @@ CASE(a_part_that_comes_late_tells_of_that) {
 
 namespace nativeops::tuned {
 
-// How many threads are asked for such phases.
-int64_t threads_for(bool crowded, int64_t phases, int64_t steps) {
+// How many tasks the threads are asked to do by work(dev); 1 where nobody is asked.
+template <class F>
+int64_t asked_by(bool crowded, F&& work) {
   static int64_t asked;
-  static const NativeopsServices services{
-      sizeof(NativeopsServices),
-      [](int64_t n, void (*body)(void*, int64_t), void* context) {
-        asked = n;
-        harness::serial(n, body, context);
-      },
-      [] { return 4; },
-      harness::allocate,
-      harness::release,
-      harness::never,
-      harness::multiply};
-  NativeopsServices own = services;
+  NativeopsServices own{sizeof(NativeopsServices),
+                        [](int64_t n, void (*body)(void*, int64_t), void* context) {
+                          asked = n;
+                          harness::serial(n, body, context);
+                        },
+                        [] { return 4; },
+                        harness::allocate,
+                        harness::release,
+                        harness::never,
+                        harness::multiply};
   if (crowded) own.crowded = [] { return 1; };
   Device dev{&own};
-  asked = 1;  // where nobody is asked
+  asked = 1;
+  work(dev);
+  return asked;
+}
+int64_t threads_for(bool crowded, int64_t phases, int64_t steps) {
   int64_t done = 0;
-  run_phases(dev, phases, 8, steps, [&](int64_t, int64_t, int64_t) { ++done; });
+  const int64_t asked = asked_by(crowded, [&](Device& dev) {
+    run_phases(dev, phases, 8, steps, [&](int64_t, int64_t, int64_t) { ++done; });
+  });
   EXPECT(done == phases * 8);
   return asked;
+}
+int64_t parts_of_loop(bool crowded, int64_t count, int64_t cost) {
+  std::vector<float> numbers(count);
+  const View<float, 1> all{numbers.data(), {count}, {1}};
+  const int64_t asked = asked_by(
+      crowded, [&](Device& dev) { for_each(dev, all, [=](int64_t i) { all(i) += 1; }, cost); });
+  EXPECT(std::count(numbers.begin(), numbers.end(), 1.0f) == count);
+  return asked;
+}
+int64_t panels_asked_for(int64_t rows, int64_t columns) {
+  std::vector<float> weights(rows * columns);
+  const In<float, 2> matrix{weights.data(), {rows, columns}, {columns, 1}};
+  return asked_by(false, [&](Device& dev) {
+    const ColumnPanels<float, Numbers> panels(dev, matrix, 1, 1000);
+    EXPECT(panels.split.panels > 1);
+  });
 }
 bool is_shared(bool crowded, int64_t steps) {
   NativeopsServices own = harness::kThreaded;
@@ -122,6 +147,19 @@ CASE(short_phases_are_done_alone_where_threads_are_crowded) {
   EXPECT(threads_for(true, 100, 100 * 2 * kWorthWaiting) == 4);  // long ones are shared
   EXPECT(threads_for(true, 1, 2 * kWorthStalling) == 4);
   EXPECT(threads_for(true, 1, kWorthStalling) == 1);
+}
+
+CASE(short_loops_are_done_alone_where_threads_are_crowded) {
+  EXPECT(parts_of_loop(false, 8 * kGrain, 1) == 8);
+  EXPECT(parts_of_loop(true, 8 * kGrain, 1) == 1);
+  EXPECT(parts_of_loop(true, 8 * kGrain / 128, 128) == 1);
+  EXPECT(parts_of_loop(true, kFewWhenCrowded, 1) == kFewWhenCrowded / kGrain);  // long ones are not
+  EXPECT(parts_of_loop(true, kFewWhenCrowded / 128, 128) == kFewWhenCrowded / kGrain);
+}
+
+CASE(weights_of_a_small_layer_wake_nobody) {
+  EXPECT(panels_asked_for(64, 256) == 1);
+  EXPECT(panels_asked_for(1024, 1024) > 1);
 }
 
 }  // namespace nativeops::tuned
