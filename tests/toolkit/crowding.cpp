@@ -3,14 +3,13 @@
 // goes to one thread.
 #include "nativeops/devices/cpu/crowding.h"
 
-#include <algorithm>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "harness.h"
 #include "nativeops/devices/cpu/phases.h"
 #include "nativeops/devices/cpu/recurrent_frames.h"
-#include "nativeops/devices/kernel.h"
 
 using nativeops::cpu::Crowding;
 
@@ -111,12 +110,16 @@ int64_t threads_for(bool crowded, int64_t phases, int64_t steps) {
   EXPECT(done == phases * 8);
   return asked;
 }
-int64_t parts_of_loop(bool crowded, int64_t count, int64_t cost) {
-  std::vector<float> numbers(count);
-  const View<float, 1> all{numbers.data(), {count}, {1}};
-  const int64_t asked = asked_by(
-      crowded, [&](Device& dev) { for_each(dev, all, [=](int64_t i) { all(i) += 1; }, cost); });
-  EXPECT(std::count(numbers.begin(), numbers.end(), 1.0f) == count);
+// How many of eight tasks the threads are asked to do, if each takes so many milliseconds.
+int64_t tasks_left(bool crowded, int ms) {
+  int64_t done = 0;
+  const int64_t asked = asked_by(crowded, [&](Device& dev) {
+    dev.parallel(8, [&](int64_t i) {
+      EXPECT(i == done++);
+      std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    });
+  });
+  EXPECT(done == 8);
   return asked;
 }
 int64_t panels_asked_for(int64_t rows, int64_t columns) {
@@ -149,12 +152,28 @@ CASE(short_phases_are_done_alone_where_threads_are_crowded) {
   EXPECT(threads_for(true, 1, kWorthStalling) == 1);
 }
 
-CASE(short_loops_are_done_alone_where_threads_are_crowded) {
-  EXPECT(parts_of_loop(false, 8 * kGrain, 1) == 8);
-  EXPECT(parts_of_loop(true, 8 * kGrain, 1) == 1);
-  EXPECT(parts_of_loop(true, 8 * kGrain / 128, 128) == 1);
-  EXPECT(parts_of_loop(true, kFewWhenCrowded, 1) == kFewWhenCrowded / kGrain);  // long ones are not
-  EXPECT(parts_of_loop(true, kFewWhenCrowded / 128, 128) == kFewWhenCrowded / kGrain);
+CASE(short_tasks_are_done_alone_where_threads_are_crowded) {
+  EXPECT(tasks_left(false, 0) == 8);
+  EXPECT(tasks_left(true, 0) == 1);  // nobody was asked
+  EXPECT(tasks_left(true, 4) == 7);  // the first took as long as a stall
+}
+
+CASE(an_exception_of_a_task_that_is_done_alone_comes_out) {
+  int64_t done = 0;
+  const auto work = [&](Device& dev) {
+    dev.parallel(8, [&](int64_t i) {
+      ++done;
+      if (i == 3) throw std::runtime_error("the fourth");
+    });
+  };
+  bool came = false;
+  try {
+    asked_by(true, work);
+  } catch (const std::runtime_error&) {
+    came = true;
+  }
+  EXPECT(came);
+  EXPECT(done == 8);
 }
 
 CASE(weights_of_a_small_layer_wake_nobody) {

@@ -76,7 +76,7 @@ void both_directions(Device& dev, [[maybe_unused]] int64_t steps,
                      [[maybe_unused]] int64_t products_of_step, F&& body) {
 #if !defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS)
   if (tuned::worth_a_thread_each(dev, steps, products_of_step, products_of_step)) {
-    return dev.parallel(2, [&](int64_t direction) {
+    return dev.spread(2, [&](int64_t direction) {
       Device alone = dev.alone();
       body(alone, direction == 1);
     });
@@ -97,7 +97,7 @@ void two_layers(Device& dev, [[maybe_unused]] int64_t steps, [[maybe_unused]] in
   constexpr int64_t kFewSteps = 16;  // of which hardly any would be computed at once
   if (steps >= kFewSteps && tuned::worth_a_thread_each(dev, steps, first, second)) {
     tuned::Progress progress;
-    return dev.parallel(2, [&](int64_t turn) {
+    return dev.spread(2, [&](int64_t turn) {
       Device alone = dev.alone();
       (turn == 0 ? alone.after : alone.before) = &progress;
       const tuned::EndOfProgress ends(alone.after);

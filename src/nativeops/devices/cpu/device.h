@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU: threads and memory, both lent by the core.
 #pragma once
+#include <time.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -73,29 +75,18 @@ struct Device {
       : services(services), call(call), threads_(services->num_threads()) {}
 
   // body(i) for every i in [0, n), spread over the pool; returns when all are done. An exception
-  // of a body comes out here; which of several is not defined.
+  // of a body comes out here; which of several is not defined. Where others take the CPUs, this
+  // thread begins by itself: what is done in less time than another may be stopped for, need not
+  // wait for it.
   template <class F>
   void parallel(int64_t n, F&& body) {
-    if (n <= 0) return;
-    struct Context {
-      F& body;
-      std::atomic<bool> failed{false};
-      std::exception_ptr error = nullptr;
-    } context{body};
-    // Not inlined below: compiling each body twice would double the time of building an op.
-    auto run = [](void* pointer, int64_t i) __attribute__((noinline)) {
-      Context& c = *static_cast<Context*>(pointer);
-      try {
-        c.body(i);
-      } catch (...) {  // no exception may cross the pool, which is C
-        if (!c.failed.exchange(true)) c.error = std::current_exception();
-      }
-    };
-    if (n == 1)
-      run(&context, 0);
-    else
-      services->parallel(n, run, &context);
-    if (context.error) std::rethrow_exception(context.error);
+    run(n, body, n > 1 && crowded());
+  }
+
+  // The same at once: where the work is known to be worth it, or one body may do all of it.
+  template <class F>
+  void spread(int64_t n, F&& body) {
+    run(n, body, false);
   }
 
   // The same device with this thread alone: for one of several pieces of work at a time.
@@ -115,6 +106,47 @@ struct Device {
   }
 
  private:
+  static constexpr int64_t kStall = 3000000;  // nanoseconds; a turn of another process takes 4 ms
+
+  static int64_t now() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
+  }
+
+  template <class F>
+  void run(int64_t n, F& body, bool begins_alone) {
+    if (n <= 0) return;
+    struct Context {
+      F& body;
+      int64_t first = 0;  // of those that are left
+      std::atomic<bool> failed{false};
+      std::exception_ptr error = nullptr;
+    } context{body};
+    // Not inlined below: compiling each body twice would double the time of building an op.
+    auto run = [](void* pointer, int64_t i) __attribute__((noinline)) {
+      Context& c = *static_cast<Context*>(pointer);
+      try {
+        c.body(c.first + i);
+      } catch (...) {  // no exception may cross the pool, which is C
+        if (!c.failed.exchange(true)) c.error = std::current_exception();
+      }
+    };
+    if (begins_alone) {
+      const int64_t end = now() + kStall;
+      do {
+        run(&context, 0);
+      } while (++context.first < n && now() < end);
+    }
+    const int64_t left = n - context.first;
+    if (left == 1) {
+      run(&context, 0);
+    } else if (left > 1) {
+      services->parallel(left, run, &context);
+    }
+    if (context.error) std::rethrow_exception(context.error);
+  }
+
   int threads_;
 };
 

@@ -39,8 +39,6 @@ template <class T, class F>
   for (int64_t j = low; j < high; ++j) f(a, b, c, j);
 }
 
-constexpr int64_t kFewWhenCrowded = int64_t{4} << 20;  // operations, some 3 ms of one thread
-
 // A body that forgets to write would leave its result as it was found: it is not compiled.
 template <class F, size_t... kAxis>
 constexpr bool returns_nothing(std::index_sequence<kAxis...>) {
@@ -58,10 +56,7 @@ void for_each(Device& dev, View<T, N> view, F f, int64_t cost = 1) {
                 "the body of for_each writes its result, as in `out(i) = ..`: it returns nothing");
   const int64_t total = view.count(), inner = view.size(N - 1);
   if (total == 0) return;
-  cost = max2<int64_t>(1, cost);
-  int64_t grain = max2<int64_t>(1, kGrain / cost);
-  // Where others take the CPUs, a thread that is stopped meanwhile costs milliseconds.
-  if (total > grain && total < kFewWhenCrowded / cost && dev.crowded()) grain = total;
+  const int64_t grain = max2<int64_t>(1, kGrain / max2<int64_t>(1, cost));
   dev.parallel(ceil_div(total, grain), [&](int64_t chunk) {
     int64_t low = chunk * grain;
     const int64_t high = min2(total, low + grain);

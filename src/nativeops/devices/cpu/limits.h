@@ -57,7 +57,7 @@ double vectors_per_second(Device& dev) {
   constexpr int64_t kRounds = 20000;
   const int64_t tasks = int64_t{32} * dev.num_threads();
   const auto start = std::chrono::steady_clock::now();
-  dev.parallel(tasks, [&](int64_t) {
+  dev.spread(tasks, [&](int64_t) {
     auto x = simd::zero<float>(), g = simd::broadcast(1.f);
     simd::keep(g);
     simd::Vec<float> a[kChains], b[kChains];

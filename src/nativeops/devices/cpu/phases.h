@@ -138,7 +138,7 @@ void run_phases(Device& dev, int64_t phases, int64_t items, int64_t steps, F&& b
   const int64_t wanted = many ? dev.num_threads() : 1;
   const int threads = static_cast<int>(std::max<int64_t>(1, std::min(wanted, items)));
   Phases all(phases, items, threads, turn);
-  dev.parallel(threads, [&](int64_t home) {
+  dev.spread(threads, [&](int64_t home) {
     [[maybe_unused]] const Thread thread{};
     all.work(static_cast<int>(home), [&](int64_t phase, int64_t item, int64_t next) {
       if constexpr (std::is_invocable_v<F&, int64_t, int64_t, int64_t, int64_t>) {

@@ -17,7 +17,7 @@ template <class Make, class F>
 void share(Device& dev, int64_t tasks, int64_t steps, Make make, F body) {
   const int64_t wanted = worth_sharing(dev, steps) ? dev.num_threads() : 1;
   std::atomic<int64_t> next{0};
-  dev.parallel(std::min(tasks, wanted), [&](int64_t) {
+  dev.spread(std::min(tasks, wanted), [&](int64_t) {
     auto worker = make();
     for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       body(worker, task);

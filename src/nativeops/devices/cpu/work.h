@@ -35,7 +35,7 @@ inline bool worth_a_thread_each(const Device& dev, int64_t steps, int64_t first,
 // body(i) for i in [0, n), on this thread alone where `steps`, the vector operations, are few.
 template <class F>
 void parallel_if_large(Device& dev, int64_t n, int64_t steps, F&& body) {
-  if (worth_sharing(dev, steps)) return dev.parallel(n, body);
+  if (worth_sharing(dev, steps)) return dev.spread(n, body);
   for (int64_t i = 0; i < n; ++i) body(i);
 }
 
