@@ -296,6 +296,10 @@ def run(
     seed: Any,
 ) -> tuple[Any, list[Any]]:
     """All layers of arguments that fit: the outputs, and the final states in their order."""
+
+    def arrays_of(place: int) -> list[Any]:
+        return own_weights(weights[place]) + [None if s is None else s[place] for s in states]
+
     finals: list[list[Any]] = [[] for _ in states]
     if is_list_of_integers(_LENGTHS, lengths) and lengths:  # once: a GPU's host waits for each
         lengths = integers("lstm", "lengths", lengths, x)
@@ -305,16 +309,15 @@ def run(
             x = drop(x, seed, p=dropout, stream=first // (1 + bidirectional))
         kind = layers.projected if len(weights[first]) % 2 else layers.plain
         assert kind is not None
-        places = range(first, min(first + 2, len(weights)))
-        own = [
-            own_weights(weights[place]) + [None if s is None else s[place] for s in states]
-            for place in places
-        ]
-        op, count = kind.both if bidirectional else kind.two, 2
-        if not bidirectional and (dropout or len(own) < 2 or _keeps_less_alone(x, *own)):
-            op, count = kind.one, 1
+        own = [arrays_of(first)]
+        if bidirectional or (first + 1 < len(weights) and not dropout):
+            own.append(arrays_of(first + 1))
+        op = kind.both if bidirectional else kind.two
+        if len(own) == 1 or (not bidirectional and _keeps_less_alone(x, *own)):
+            op, own = kind.one, own[:1]
+        count = len(own)
         arrays = own[0] if count == 1 else chain(*zip(*own, strict=True))
-        more = () if peepholes is None else [peepholes[place] for place in places[:count]]
+        more = () if peepholes is None else peepholes[first : first + count]
         x, *after = op(x, *arrays, lengths, *more, **attributes)
         for place, final in enumerate(finals):  # what is kept comes last
             final.extend(after[place * count : (place + 1) * count])

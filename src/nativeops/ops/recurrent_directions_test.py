@@ -88,11 +88,12 @@ def test_mistakes_name_the_direction() -> None:
         both(**arrays | {"lengths": arrays["lengths"] + 41})
 
 
-def test_a_result_can_be_pickled() -> None:
+@pytest.mark.parametrize("name", ["bidirectional_rnn_layer", "two_rnn_layers"])
+def test_a_result_can_be_pickled(name: str) -> None:
     import pickle
 
-    both, arrays = _example("rnn_layer", "short")
-    made = both(**arrays)
+    both = find(name)
+    made = both(**both.make_example(np.random.default_rng(3), SIZES["short"]))
     again = pickle.loads(pickle.dumps(made))
     assert type(again) is type(made)
     assert np.array_equal(again.output, made.output)

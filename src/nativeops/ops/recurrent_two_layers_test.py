@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two layers are the layer twice: to the last bit, at any size, for any number of threads."""
 
-import pickle
 from typing import Any
 
 import ml_dtypes
@@ -167,12 +166,3 @@ def test_mistakes_name_the_layer() -> None:
     for _ in range(20):  # neither layer waits for the other for ever
         with pytest.raises(RangeError, match=r"`lengths\[0\]`"):
             two(**arrays | {"lengths": arrays["lengths"] + 41})
-
-
-def test_a_result_can_be_pickled() -> None:
-    two, arrays = _example("rnn_layer", "several")
-    made = two(**arrays)
-    again = pickle.loads(pickle.dumps(made))
-    assert type(again) is type(made)
-    assert np.array_equal(again.output, made.output)
-    assert pickle.loads(pickle.dumps(two)) is two

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU: threads and memory, both lent by the core.
 #pragma once
-#include <time.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +9,7 @@
 #include <new>
 
 #include "nativeops/devices/abi.h"
+#include "nativeops/devices/cpu/crowding.h"
 
 namespace nativeops {
 namespace tuned {
@@ -108,12 +107,6 @@ struct Device {
  private:
   static constexpr int64_t kStall = 3000000;  // nanoseconds; a turn of another process takes 4 ms
 
-  static int64_t now() {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
-  }
-
   template <class F>
   void run(int64_t n, F& body, bool begins_alone) {
     if (n <= 0) return;
@@ -133,10 +126,10 @@ struct Device {
       }
     };
     if (begins_alone) {
-      const int64_t end = now() + kStall;
+      const int64_t end = cpu::time_of(CLOCK_MONOTONIC) + kStall;
       do {
         run(&context, 0);
-      } while (++context.first < n && now() < end);
+      } while (++context.first < n && cpu::time_of(CLOCK_MONOTONIC) < end);
     }
     const int64_t left = n - context.first;
     if (left == 1) {
