@@ -110,3 +110,10 @@ def test_phases_are_ordered(run_phases: Run) -> None:
         done = run_phases()
         assert done.returncode == 0, done.stderr
         assert not done.stderr
+
+
+def test_copies_of_matrices_are_read_when_they_are_there(build: Callable[..., Path]) -> None:
+    run = watched(build("gemm.cpp", *TUNED))
+    done = run("gemm_is_the_product_for_all_sizes_layouts_and_dtypes")
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr

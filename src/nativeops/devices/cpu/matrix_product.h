@@ -1,23 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of matrices on the CPU, after Goto and van de Geijn, "Anatomy of high-performance matrix
-// multiplication" (2008): both matrices are copied into the order in which they are read, then each
-// thread computes tiles of the result, a block of it at a time in registers. An element is summed
+// multiplication" (2008): each thread computes tiles of the result, a block of it at a time in
+// registers, from copies of both matrices in the order in which they are read. An element is summed
 // up in the order of k, whatever the number of threads; no BLAS promises that
 // (docs/decisions/008).
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "nativeops/devices/cpu/matrix_blocks.h"
 #include "nativeops/devices/cpu/matrix_rows.h"
+#include "nativeops/devices/cpu/progress.h"
 #if NATIVEOPS_LEVEL >= 3
 #include "nativeops/devices/cpu/matrix_tiles.h"
 #endif
 #include "nativeops/devices/product.h"
 
 namespace nativeops::matrix_product {
+
+// Which parts of tiles have been copied. The thread that needs one first copies it, just before it
+// is read, so that nobody meets between copies and products.
+class Copies {
+ public:
+  Copies(int64_t tiles, int64_t parts) : parts_(parts), state_(tiles * parts) {}
+
+  void forget(int64_t tile, int64_t count) {
+    for (int64_t i = tile * parts_; i < (tile + count) * parts_; ++i) {
+      state_[i].store(kNone, std::memory_order_relaxed);
+    }
+  }
+  // Returns when a part is there. Who finds another thread copying it copies the ones behind it.
+  template <class F>
+  void need(int64_t tile, int64_t part, F&& copy) {
+    std::atomic<char>* const states = state_.data() + tile * parts_;
+    const auto is_there = [&] { return states[part].load(std::memory_order_acquire) == kThere; };
+    for (int64_t next = part; next < parts_ && !is_there(); ++next) {
+      char none = kNone;
+      if (!states[next].compare_exchange_strong(none, kTaken, std::memory_order_relaxed)) continue;
+      copy(next);
+      states[next].store(kThere, std::memory_order_release);
+    }
+    tuned::wait_until(is_there);
+  }
+
+ private:
+  enum : char { kNone, kTaken, kThere };
+
+  const int64_t parts_;
+  std::vector<std::atomic<char>> state_;
+};
 
 // What is copied at a time is bounded: a copy of a matrix that fills the memory would not fit
 // beside it.
@@ -39,20 +74,22 @@ class Tiles {
         right_size_(std::min(Of::kTileColumns, round_up(c.size[1], kLanes<A>)) * depth_),
         down_at_once_(std::clamp<int64_t>(kMost / left_size_, 1, down_)),
         across_at_once_(std::clamp<int64_t>(kMost / right_size_, 1, across_)),
+        copies_(down_at_once_ + across_at_once_, ceil_div(depth_, Of::kDepth)),
         left_(dev.workspace<A>(down_at_once_ * left_size_)),
         right_(dev.workspace<A>(across_at_once_ * right_size_)) {}
 
   void run(Device& dev) {
     for (int64_t i = 0; i < down_; i += down_at_once_) {
       const int64_t down = std::min(down_at_once_, down_ - i);
+      copies_.forget(0, down_at_once_);
       for (int64_t j = 0; j < across_; j += across_at_once_) {
         const int64_t across = std::min(across_at_once_, across_ - j);
-        const bool has_right = i > 0 && across_at_once_ == across_;
-        copy(dev, i, j == 0 ? down : 0, j, has_right ? 0 : across);
+        if (across < across_) copies_.forget(down_at_once_, across);
         const int64_t sums = down * Of::kTileRows * across * Of::kTileColumns;
         parallel_if_large(dev, down * across, sums * depth_ / kLanes<A>, [&](int64_t task) {
-          tile(i + task % down, left_.data() + task % down * left_size_, j + task / down,
-               right_.data() + task / down * right_size_);
+          // Threads, which begin with different columns, begin with different rows.
+          const int64_t column = task / down, row = (task + column * down / across) % down;
+          tile(i, row, j, column);
         });
       }
     }
@@ -64,44 +101,34 @@ class Tiles {
     return {j * Of::kTileColumns, std::min((j + 1) * Of::kTileColumns, c_.size[1])};
   }
 
-  // The rows of tiles i and so on, and the columns of tiles j and so on.
-  void copy(Device& dev, int64_t i, int64_t down, int64_t j, int64_t across) {
-    const int64_t parts = ceil_div(depth_, Of::kDepth);
-    const int64_t words = down * left_size_ + across * right_size_;
-    parallel_if_large(dev, (down + across) * parts, words / kLanes<A>, [&](int64_t task) {
-      const int64_t tile = task / parts, first = task % parts * Of::kDepth;
-      const Range k{first, std::min(first + Of::kDepth, depth_)};
-      if (tile < down) {
-        A* to = left_.data() + tile * left_size_;
-        Of::copy_left(a_, rows(i + tile), k, left(to, i + tile, first));
-      } else {
-        A* to = right_.data() + (tile - down) * right_size_;
-        Of::copy_right(b_, columns(j + tile - down), k, right(to, j + tile - down, first));
-      }
-    });
-  }
-  // Where a tile's words from k on lie.
-  A* left(A* of_tile, int64_t i, int64_t k) const {
-    return of_tile + Of::room(rows(i).count()) * k;
-  }
-  A* right(A* of_tile, int64_t j, int64_t k) const {
-    return of_tile + round_up(columns(j).count(), kLanes<A>) * k;
-  }
-
-  void tile(int64_t i, A* left_of_tile, int64_t j, A* right_of_tile) const {
+  // The tile in row i + down and column j + across of tiles.
+  void tile(int64_t i, int64_t down, int64_t j, int64_t across) {
     alignas(64) A sums[Of::kTileRows * Of::kTileColumns];
     [[maybe_unused]] const typename Of::Thread thread;
-    const Range row = rows(i), column = columns(j);
-    for (int64_t k = 0; k < depth_; k += Of::kDepth) {
-      Of::multiply(left(left_of_tile, i, k), right(right_of_tile, j, k),
-                   std::min(Of::kDepth, depth_ - k), row.count(), column.count(), sums, k == 0);
+    const Range row = rows(i + down), column = columns(j + across);
+    const auto left = [&](int64_t part) {
+      return left_.data() + down * left_size_ + Of::room(row.count()) * part * Of::kDepth;
+    };
+    const auto right = [&](int64_t part) {
+      return right_.data() + across * right_size_ +
+             round_up(column.count(), kLanes<A>) * part * Of::kDepth;
+    };
+    for (int64_t p = 0; p * Of::kDepth < depth_; ++p) {
+      copies_.need(down, p, [&](int64_t q) { Of::copy_left(a_, row, words(q), left(q)); });
+      copies_.need(down_at_once_ + across, p,
+                   [&](int64_t q) { Of::copy_right(b_, column, words(q), right(q)); });
+      Of::multiply(left(p), right(p), words(p).count(), row.count(), column.count(), sums, p == 0);
     }
     put(c_, row, column, sums, Of::kTileColumns, scaled_);
+  }
+  Range words(int64_t part) const {
+    return {part * Of::kDepth, std::min((part + 1) * Of::kDepth, depth_)};
   }
 
   const Matrix a_, b_, c_;
   const Scaled<A> scaled_;
   const int64_t depth_, down_, across_, left_size_, right_size_, down_at_once_, across_at_once_;
+  Copies copies_;  // of the left matrix, then of the right one
   const Workspace<A> left_, right_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far one of two pieces of work is that run at once, where the other follows it step by step.
+// What a thread waits for that does not meet the others: how far one of two pieces of work is that
+// run at once, where the other follows it step by step.
 #pragma once
 #include <sched.h>
 
@@ -8,6 +9,19 @@
 #include <limits>
 
 namespace nativeops::tuned {
+
+// Waits for a thread that is at work: briefly, then others may have the processor.
+template <class F>
+void wait_until(F&& is_so) {
+  constexpr int kSpins = 2000;  // about 40 ns each
+  for (int spins = 0; !is_so();) {
+    if (++spins < kSpins) {
+      __builtin_ia32_pause();
+    } else {
+      sched_yield();
+    }
+  }
+}
 
 class Progress {
  public:
@@ -19,18 +33,10 @@ class Progress {
   }
   // By the other: waits until they are.
   void wait_for(int64_t steps) const {
-    for (int spins = 0; done_.load(std::memory_order_acquire) < steps;) {
-      if (++spins < kSpins) {
-        __builtin_ia32_pause();
-      } else {
-        sched_yield();
-      }
-    }
+    wait_until([&] { return done_.load(std::memory_order_acquire) >= steps; });
   }
 
  private:
-  static constexpr int kSpins = 2000;  // about 40 ns each
-
   alignas(64) std::atomic<int64_t> done_{0};
 };
 
