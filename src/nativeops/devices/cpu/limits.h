@@ -9,9 +9,11 @@
 
 namespace nativeops::tuned {
 
-// The operations of one vector of the pairwise kernels, on sums `a` and `b`. On CPUs that multiply
-// and add in different units it matters which of the two adds up, so there are several mixes.
+// The operations of one vector of products and of the pairwise kernels, on sums `a` and `b`. On
+// CPUs that multiply and add in different units it matters which of the two adds up, so there are
+// several mixes.
 enum class Mix {
+  kMultiplyAdd,
   kSmallerAdd,
   kSmallerFma,
   kDistanceAdd,
@@ -24,6 +26,11 @@ template <Mix kMix, int kIndex>
 [[gnu::always_inline]] inline void one_vector(simd::Vec<float> x, simd::Vec<float> g,
                                               simd::Vec<float>& a, simd::Vec<float>& b) {
   simd::keep(x);  // a new number each time, as far as the compiler knows
+  if constexpr (kMix == Mix::kMultiplyAdd) {
+    a = simd::fma(x, g, a);
+    simd::keep(a);
+    return;
+  }
   if constexpr (kMix == Mix::kSmallerAdd || kMix == Mix::kSmallerFma) {
     const simd::Vec<float> least{x.raw < g.raw ? x.raw : g.raw};
     a = kMix == Mix::kSmallerAdd ? a + least : simd::fma(least, g, a);
@@ -71,10 +78,11 @@ double vectors_per_second(Device& dev) {
   return static_cast<double>(tasks * kRounds * kChains) / elapsed.count();
 }
 
-// Vector operations per second of all threads, by the best mix known: 2 operations a vector (the
-// distance by way of the smaller number: choose it, add), 3 (the same by its formula: subtract,
-// clear the sign, add) or 4 (its gradient: subtract, sign, add twice).
+// Vector operations per second of all threads, by the best mix known: 1 operation a vector
+// (multiply and add), 2 (the distance by way of the smaller number: choose it, add), 3 (the same by
+// its formula: subtract, clear the sign, add) or 4 (its gradient: subtract, sign, add twice).
 inline double vector_operations_per_second(Device& dev, int operations) {
+  if (operations == 1) return vectors_per_second<Mix::kMultiplyAdd>(dev);
   if (operations == 2) {
     return 2 * std::max(vectors_per_second<Mix::kSmallerAdd>(dev),
                         vectors_per_second<Mix::kSmallerFma>(dev));
