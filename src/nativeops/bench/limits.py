@@ -53,8 +53,10 @@ def product_limit(dtype: str) -> Callable[[], float]:
     matrices: list[Any] = []
 
     def in_registers() -> float:
-        rate, lanes = vector_rate(MULTIPLY_ADD)
-        return 2.0 * rate * lanes if dtype == "float32" else 0.0
+        if dtype != "float32":
+            return 0.0
+        found = (vector_rate(MULTIPLY_ADD) for _ in range(3))  # the first wakes our threads
+        return max(2.0 * rate * lanes for rate, lanes in found)
 
     def limit() -> float:
         if package_version("torch") is None:
