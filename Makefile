@@ -44,7 +44,7 @@ help: ## List these words
 setup: $(built) ## Make the environment and build the package, ready for work
 
 # Threads of OpenMP that wait sleep: two processes of tests share the cores.
-PYTEST = OMP_WAIT_POLICY=passive NATIVEOPS_EXPECT="numpy torch jax tensorflow" $(python) -m pytest $(workers)
+PYTEST = OMP_WAIT_POLICY=passive NATIVEOPS_EXPECT="numpy torch jax tensorflow" $(python) -m pytest $(workers) --durations=30
 test: $(built) ## Run the tests that need no GPU and are quick
 	$(PYTEST) -m "not cuda and not slow" $(TESTS) $(tests)
 
