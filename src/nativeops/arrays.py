@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nativeops.errors import DtypeError, ShapeError, message
+from nativeops.errors import ArgumentError, DtypeError, ShapeError, message
 from nativeops.frameworks import framework_of
 from nativeops.signature import is_integer
 
@@ -72,6 +72,7 @@ def known(op: str, name: str, values: Any) -> list[int] | None:
         return list(values)
     if is_compiling(values):
         return None
+    check_unmasked(op, name, values)
     try:
         found = to_numpy(values)
     except (TypeError, NotImplementedError, RuntimeError):  # a tracer of JAX, a tensor of a graph
@@ -98,6 +99,7 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
         values = [min(max(value, LEAST), MOST) for value in values]
     direct = plain and hasattr(like, "new_tensor")
     if framework_of(type(values)) in (None, "numpy") and not direct:
+        check_unmasked(op, name, values)
         held = _checked(op, name, np.asarray(values))
         values = held.astype(np.int32)
         if not np.array_equal(values, held):
@@ -126,6 +128,14 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
 def are_plain(values: Any) -> bool:
     """A list of integers."""
     return isinstance(values, (list, tuple)) and all(type(value) is int for value in values)
+
+
+def check_unmasked(op: str, name: str, array: Any, hint: str = "") -> None:
+    """Refuse masked elements, whose numbers would count like any other."""
+    if isinstance(array, np.ma.MaskedArray) and (masked := array.size - array.count()):
+        text = f"`{name}` must have no masked elements, but has {masked}."
+        hint = hint or f"say what stands for them, for example `{name}.filled(0)`."
+        raise ArgumentError(message(op, text, hint=hint))
 
 
 def _checked(op: str, name: str, values: Any) -> Any:

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from nativeops import ctc_fsa, edit_distance, forced_align, fsa_loss, rnn_layer
+from nativeops import ctc_fsa, ctc_loss, edit_distance, forced_align, fsa_loss, rnn_layer
 from nativeops.errors import ArgumentError, DeviceError, DtypeError, RangeError, ShapeError
 from nativeops.frameworks import framework_of
 from nativeops.frameworks.base import FRAMEWORKS
@@ -93,6 +93,20 @@ def test_lengths_are_integers(name: str) -> None:
         forced_align(x, targets, target_lengths=place(name, np.ones(2, np.float32)))
     with pytest.raises(DtypeError, match="`a_len` must be int32, but is bool"):
         edit_distance(targets, targets, a_len=place(name, np.ones(2, bool)))
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_lengths_with_masked_elements_are_refused(name: str) -> None:
+    scores, targets = place(name, SCORES), place(name, np.array(TARGETS, np.int32))
+    masked = np.ma.masked_array(FRAMES, mask=[False, True])
+    text = "must have no masked elements, but has 1.*filled"
+    for call in (
+        lambda: forced_align(scores, TARGETS, masked),  # a list, for which arrays are made
+        lambda: ctc_loss(scores, targets, masked),
+        lambda: ctc_loss(scores, place(name, np.array([1, 2, 2], np.int32)), FRAMES, masked),
+    ):
+        with pytest.raises(ArgumentError, match=f"(?s){text}"):
+            call()
 
 
 def test_lengths_of_any_integers_where_torch_compiles() -> None:

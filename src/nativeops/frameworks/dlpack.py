@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nativeops.arrays import check_unmasked
 from nativeops.call import Op, check_frameworks
 from nativeops.errors import ArgumentError, DeviceError, message
 
@@ -26,15 +27,8 @@ def _plain(op: str, name: str, array: Any) -> Any:
         return array
     if not isinstance(array, np.ndarray):
         return _read(op, name, array)
-    check_unmasked(op, name, array, f"say what stands for them, for example `{name}.filled(0)`.")
+    check_unmasked(op, name, array)
     return array
-
-
-def check_unmasked(op: str, name: str, array: Any, hint: str) -> None:
-    """Refuse masked elements, whose numbers would count like any other."""
-    if isinstance(array, np.ma.MaskedArray) and (masked := array.size - array.count()):
-        text = f"`{name}` must have no masked elements, but has {masked}."
-        raise ArgumentError(message(op, text, hint=hint))
 
 
 def _read(op: str, name: str, array: Any) -> Any:

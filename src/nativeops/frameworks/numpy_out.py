@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from nativeops.arrays import check_unmasked
 from nativeops.call import Op
 from nativeops.errors import ArgumentError, message
-from nativeops.frameworks.dlpack import check_unmasked
 from nativeops.frameworks.out import check_apart, check_out
 
 
