@@ -39,12 +39,26 @@ struct View {
   HOST_DEVICE int64_t stride(int axis) const { return stride_[axis]; }
 
   template <class... Index>
-  HOST_DEVICE T& operator()(Index... index) const {
+  HOST_DEVICE T* address(Index... index) const {
     static_assert(sizeof...(Index) == N, "a view takes one index for each of its axes");
     int64_t offset = 0;
     int axis = 0;
     ((offset += static_cast<int64_t>(index) * stride_[axis++]), ...);
-    return data[offset];
+    return data + offset;
+  }
+
+  // Bools that are read may be bytes of which any but 0 is true, as masks of 0 and 255 are where
+  // they are viewed as bools: read as C++'s own, `!` of them would be true as well.
+  static constexpr bool kIsMask = std::is_same<T, const bool>::value;
+
+  template <class... Index>
+  HOST_DEVICE std::conditional_t<kIsMask, bool, T&> operator()(Index... index) const {
+    T* item = address(index...);
+    if constexpr (kIsMask) {
+      return *reinterpret_cast<const unsigned char*>(item) != 0;
+    } else {
+      return *item;
+    }
   }
 
   HOST_DEVICE int64_t count() const {

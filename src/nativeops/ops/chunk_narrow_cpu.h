@@ -66,7 +66,7 @@ void cut_rows(const Cut& cut, In<T, 3> x, View<T, 4> parts, int64_t low, int64_t
              T* to = &parts(u, b, 0, 0);
              if (held > 0) {
                move_items<T>(count, held, width,
-                             {&x(u, b, 0), row_stride(x), cut.step * x.stride(0)},
+                             {x.address(u, b, 0), row_stride(x), cut.step * x.stride(0)},
                              {to, to_row, width});
              }
              if (held == n) return;
@@ -124,7 +124,7 @@ void keep_rows(View<const bool, 3> keep, View<T, 4> parts, int64_t low, int64_t 
   for_runs(low, end, batch, merges(keep) && merges(parts), parts.size(0),
            [&](int64_t u, int64_t b, int64_t count) {
              for (int64_t r = 0; r < (flat ? 1 : count); ++r) {
-               keep_items(&keep(u, b, 0) + r * row, step, &parts(u, b, 0, 0) + r * to_row,
+               keep_items(keep.address(u, b, 0) + r * row, step, &parts(u, b, 0, 0) + r * to_row,
                           flat ? count * n : n, d);
              }
            });

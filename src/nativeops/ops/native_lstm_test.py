@@ -167,6 +167,18 @@ def test_what_takes_no_part_is_not_seen(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("resets", [False, True])
+def test_any_byte_but_0_takes_part(level: str, resets: bool) -> None:
+    drawn = draw(11, 7, 5, 19, "holes")
+    z = drawn["x"] @ drawn["w_in"] + drawn["bias"]
+    pixels = drawn["mask"].to(torch.uint8) * 254
+    with selected(level):
+        expected = native_lstm2(z, drawn["w_re"], drawn["mask"], resets=resets)[:3]
+        found = native_lstm2(z, drawn["w_re"], pixels.view(torch.bool), resets=resets)[:3]
+    check_all(found, expected, 0)
+
+
+@pytest.mark.parametrize("level", levels())
 def test_no_frames_leave_the_states(level: str) -> None:
     drawn = draw(0, 3, 5, 4, "none")
     given = with_gradient({**drawn, "z": torch.zeros(0, 3, 16).double()}, "z", "w_re", "h_0", "c_0")
