@@ -26,7 +26,9 @@ def are_lengths(spec: ArraySpec, value: Any, framework: str) -> bool:
     if not spec.lengths or own not in ("numpy", framework):
         return False
     dtype = dtype_name(value)
-    return is_integer(dtype) and (own != framework or dtype not in spec.dtypes)
+    if own != framework or dtype not in spec.dtypes:
+        return is_integer(dtype)
+    return own == "numpy" and not value.dtype.isnative  # which the name does not tell
 
 
 def are_replaceable(

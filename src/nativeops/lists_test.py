@@ -77,6 +77,12 @@ def test_lengths_may_have_any_integers(name: str, dtype: str) -> None:
         check(forced_align(scores, targets, place(name, frames), place(name, lengths)), name)
 
 
+@pytest.mark.parametrize("dtype", [">i4", ">u2"])
+def test_lengths_may_have_swapped_bytes(dtype: str) -> None:
+    frames, lengths = np.array(FRAMES, dtype), np.array(LENGTHS, dtype)
+    check(forced_align(SCORES, np.array(TARGETS), frames, lengths), "numpy")
+
+
 @pytest.mark.parametrize("name", PRESENT)
 def test_lengths_beyond_an_int32_stay_out_of_range(name: str) -> None:
     x, targets = place(name, SCORES), place(name, np.array(TARGETS, np.int32))
