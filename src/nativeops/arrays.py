@@ -77,6 +77,8 @@ def known(op: str, name: str, values: Any) -> list[int] | None:
         found = to_numpy(values)
     except (TypeError, NotImplementedError, RuntimeError):  # a tracer of JAX, a tensor of a graph
         return None
+    except ValueError as error:
+        raise _unreadable(op, name, values, error) from None
     if found.ndim != 1:
         text = f"`{name}` must have 1 axis [b], but has {found.ndim} axes."
         raise ShapeError(message(op, text))
@@ -100,7 +102,11 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
     direct = plain and hasattr(like, "new_tensor")
     if framework_of(type(values)) in (None, "numpy") and not direct:
         check_unmasked(op, name, values)
-        held = _checked(op, name, np.asarray(values))
+        try:
+            held = np.asarray(values)
+        except (TypeError, ValueError, NotImplementedError, RuntimeError) as error:
+            raise _unreadable(op, name, values, error) from None
+        _checked(op, name, held)
         values = held.astype(np.int32)
         if not np.array_equal(values, held):
             values = np.clip(held, LEAST, MOST).astype(np.int32)
@@ -136,6 +142,13 @@ def check_unmasked(op: str, name: str, array: Any, hint: str = "") -> None:
         text = f"`{name}` must have no masked elements, but has {masked}."
         hint = hint or f"say what stands for them, for example `{name}.filled(0)`."
         raise ArgumentError(message(op, text, hint=hint))
+
+
+def _unreadable(op: str, name: str, values: Any, error: Exception) -> ArgumentError:
+    """Of lists in lists of unlike sizes, and of numbers that a framework only traces."""
+    text = f"`{name}` must be an array, but is {type(values).__name__}, of which NumPy makes none: "
+    hint = "make an array of its numbers, for example with `stack`, if your framework traces them."
+    return ArgumentError(message(op, text + str(error).partition("\n")[0], hint=hint))
 
 
 def _checked(op: str, name: str, values: Any) -> Any:

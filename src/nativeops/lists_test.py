@@ -115,6 +115,23 @@ def test_lengths_with_masked_elements_are_refused(name: str) -> None:
             call()
 
 
+@pytest.mark.parametrize("name", PRESENT)
+def test_lengths_that_numpy_cannot_read_are_refused(name: str) -> None:
+    scores, joined = place(name, SCORES), place(name, np.array([1, 2, 2], np.int32))
+    uneven = [[1], [2, 3]]
+    with pytest.raises(ArgumentError, match="`input_lengths` must be an array, but is list"):
+        ctc_loss(scores, TARGETS, uneven)
+    with pytest.raises(ArgumentError, match="`target_lengths` must be an array, but is list"):
+        ctc_loss(scores, joined, FRAMES, uneven)
+
+
+def test_lengths_in_a_list_that_are_traced_are_refused() -> None:
+    jax = pytest.importorskip("jax")
+    text = "(?s)`input_lengths` must be an array, but is list.*`stack`"
+    with pytest.raises(ArgumentError, match=text):
+        jax.jit(lambda n: ctc_loss(jax.numpy.asarray(SCORES), TARGETS, [n, n]))(7)
+
+
 def test_lengths_of_any_integers_where_torch_compiles() -> None:
     torch = pytest.importorskip("torch")
     program = torch.compile(forced_align, fullgraph=True, backend="aot_eager")
