@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nativeops.errors import ArgumentError, DtypeError, ShapeError, message
-from nativeops.frameworks import framework_of
+from nativeops.frameworks import DLPACK, framework_of
 from nativeops.signature import is_integer
 
 Array = TypeVar("Array")
@@ -41,9 +41,14 @@ def stacked(arrays: Sequence[Array]) -> Array:
     return namespace(arrays[0]).stack(arrays)  # type: ignore[no-any-return]
 
 
+def _read(array: Any) -> Any:
+    """NumPy's array in place of another library's that speaks DLPack; all else as it is."""
+    return np.from_dlpack(array) if framework_of(type(array)) == DLPACK else array
+
+
 def swap_first(array: Array) -> Array:
     """Three axes with the first two swapped: a view where the framework has such."""
-    module = namespace(array)
+    module, array = namespace(array), _read(array)
     if hasattr(module, "swapaxes"):
         return module.swapaxes(array, 0, 1)  # type: ignore[no-any-return]
     return module.transpose(array, [1, 0, 2])  # type: ignore[no-any-return]
@@ -74,10 +79,10 @@ def known(op: str, name: str, values: Any) -> list[int] | None:
         return None
     check_unmasked(op, name, values)
     try:
-        found = to_numpy(values)
+        found = to_numpy(_read(values))
     except (TypeError, NotImplementedError, RuntimeError):  # a tracer of JAX, a tensor of a graph
         return None
-    except ValueError as error:
+    except (BufferError, ValueError) as error:
         raise _unreadable(op, name, values, error) from None
     if found.ndim != 1:
         text = f"`{name}` must have 1 axis [b], but has {found.ndim} axes."
@@ -94,6 +99,7 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
     if values is None:
         return None
     module = namespace(like)
+    values = _read(values) if module is np else values
     plain = are_plain(values)  # without NumPy, which PyTorch's compiler would not follow
     if plain and is_compiling(like):  # which would compile again for each other number below
         values = module.tensor(values, dtype=module.int64, device=like.device)

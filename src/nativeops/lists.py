@@ -136,7 +136,6 @@ def as_arrays(
                 check_empty(signature.op, spec, [p for p in inputs if p[0] is not spec])
             return make(value, dtypes.get(spec.kind, spec.dtypes[0]), model)
         if are_lengths(spec, value, name) or is_elsewhere(spec, value, model):
-            value = np.from_dlpack(value) if framework_of(type(value)) == DLPACK else value
             return integers(signature.op, spec.name, value, value if model is None else model)
         return value
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from nativeops import edit_distance, pairwise_l1, pairwise_lp
+from nativeops import ctc_loss, edit_distance, pairwise_l1, pairwise_lp, rnn
 from nativeops.errors import ArgumentError, DeviceError, DtypeError
 from nativeops.frameworks import DLPACK, framework_of
 from nativeops.frameworks.base import FRAMEWORKS
@@ -50,6 +50,20 @@ def test_dlpack_objects_may_be_lengths_of_any_integers() -> None:
     labels, lengths = np.array([[1, 2, 3], [4, 4, 0]], np.int32), np.array([2, 1])
     found = edit_distance(labels, Exporter(labels), a_len=Exporter(lengths))
     assert found.tolist() == [1, 2]
+
+
+def test_dlpack_objects_may_be_given_to_functions_around_ops() -> None:
+    logits, targets = RANDOM.standard_normal((6, 2, 4)), np.array([[1, 2], [3, 1]])
+    frames, joined = np.array([6, 5]), np.array([1, 2, 3])
+    found = ctc_loss(Exporter(logits), targets, Exporter(frames))
+    assert found == ctc_loss(logits, targets, [6, 5])
+    found = ctc_loss(Exporter(logits), joined, Exporter(frames), Exporter(np.array([2, 1])))
+    assert found == ctc_loss(logits, joined, [6, 5], [2, 1])
+    x = Exporter(logits)
+    x.shape, x.ndim, x.dtype = logits.shape, 3, logits.dtype
+    weights = [(np.ones((3, 4)), np.ones((3, 3)))]
+    expected = rnn(logits, weights, batch_first=True).output
+    assert np.array_equal(rnn(x, weights, batch_first=True).output, expected)
 
 
 def test_dlpack_objects_are_read_without_a_copy() -> None:
