@@ -35,6 +35,16 @@ HOST_DEVICE inline void set(const Out<float, 3>& parts, double largest, double r
   parts(t, b, 1) = middle;
   parts(t, b, 2) = is_finite(middle) ? static_cast<float>(left - static_cast<double>(middle)) : 0;
 }
+// A logit as those floats can be compared with it: a double beyond their range counts as its end.
+template <class A>
+HOST_DEVICE A logit(A x) {
+  if constexpr (sizeof(A) > sizeof(float)) {
+    constexpr A most = static_cast<A>(Extreme<float>::most);
+    return is_finite(x) ? max2(-most, min2(x, most)) : x;
+  } else {
+    return x;
+  }
+}
 
 // What the op gets.
 template <class T, class I>
@@ -64,7 +74,7 @@ struct Problem {
   // The probability of a class that the gradient of the softmax adds: none where the logits are
   // logarithms of probabilities.
   HOST_DEVICE Accum<T> softmax(int64_t t, int64_t b, int64_t c, LogSum<Accum<T>> log_sum) const {
-    return normalized ? Accum<T>(0) : exp(log_sum.from(Accum<T>(logits(t, b, c))));
+    return normalized ? Accum<T>(0) : exp(log_sum.from(logit(Accum<T>(logits(t, b, c)))));
   }
 
   // Values are refused here where memory can be read, and kept within bounds elsewhere. A gradient
@@ -97,6 +107,11 @@ void sum_frames(Device& dev, const Problem<T, I>& problem, Out<float, 3> log_sum
         SoftmaxSums<A> of{0, 1};
         if (!problem.normalized && t < problem.frames(b)) {
           of = softmax_sums(team, at(at(x, t), b));
+          const A most = logit(of.largest);
+          if (most < of.largest || most > of.largest) {
+            of = {most,
+                  A(team.sum(0, n, [=](int64_t i) { return exp(logit(A(x(t, b, i))) - most); }))};
+          }
           if (of.largest == lowest<A>()) of = {0, 1};
         } else if (n > 0 && t < problem.frames(b)) {
           const A blank = A(x(t, b, problem.blank));
@@ -136,7 +151,7 @@ struct Walk {
   KERNEL Wide emission(int64_t t, int64_t s) const {
     if (problem.classes() == 0) return wide_zero();
     const LogSum<A> log_sum = get<A>(log_sums, t, b);
-    return wide_exp(static_cast<double>(log_sum.from(A(problem.logits(t, b, label_of(s))))));
+    return wide_exp(static_cast<double>(log_sum.from(logit(A(problem.logits(t, b, label_of(s)))))));
   }
 
   // Σ row[s'] over all states s' from which a way goes on to s.

@@ -31,6 +31,12 @@ class Problem(NamedTuple):
         return self.targets[b] if lengths is None else self.targets[b, : int(lengths[b])]
 
 
+def as_doubles(logits: Any) -> Any:
+    """Logits as doubles that floats can hold: beyond their range they count as its ends."""
+    wide, most = logits.astype(np.float64), float(np.finfo(np.float32).max)
+    return np.where(np.isfinite(wide), wide.clip(-most, most), wide)
+
+
 def log_sums(logits: Any) -> tuple[Any, Any]:
     """``log Σ exp`` over the classes as the largest and the rest; zeros where all are -inf."""
     most = logits.max(-1, initial=-np.inf)
@@ -98,7 +104,7 @@ AGAIN = 2  # among slopes, which are differences of probabilities
 
 def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any, Any, Any]:
     """The losses, and what the gradient needs: sums of the frames, and slopes."""
-    x = problem.logits.astype(np.float64)
+    x = as_doubles(problem.logits)
     (steps, batch), most = x.shape[:2], problem.targets.shape[1]
     none = np.zeros((steps, batch))
     largest, rest = (none, none.copy()) if normalized else log_sums(x)
@@ -137,7 +143,7 @@ def losses(problem: Problem, normalized: bool, zero_infinity: bool) -> tuple[Any
 
 def gradient(problem: Problem, sums: Any, slopes: Any, normalized: bool) -> Any:
     """The gradients of the losses: softmax, and slopes where there are any."""
-    x, (largest, *left) = problem.logits.astype(np.float64), np.moveaxis(sums, -1, 0)
+    x, (largest, *left) = as_doubles(problem.logits), np.moveaxis(sums, -1, 0)
     log_probs = x - largest[..., None] - sum(left)[..., None]
     found = np.zeros(x.shape) if normalized else np.exp(log_probs)
     for b in range(x.shape[1]):

@@ -143,7 +143,7 @@ template <class T, class A>
                                     T* to) {
   NATIVEOPS_IVDEP
   for (int64_t c = 0; c < classes; ++c) {
-    to[c] = T(d_loss * simd::exp_negative(log_sum.from(A(x[c]))));
+    to[c] = T(d_loss * simd::exp_negative(log_sum.from(ctc::logit(A(x[c])))));
   }
 }
 

@@ -47,6 +47,24 @@ def test_frame_whose_classes_are_equal_is_even_however_large_they_are(
         np.testing.assert_allclose(large, even, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [-1.7976931348623157e308, -1e39, 1e300])
+@pytest.mark.parametrize("batch", [2, 40])
+@pytest.mark.parametrize("level", levels())
+def test_frame_beyond_what_is_kept_of_it_is_even_in_double_too(
+    size: float, batch: int, level: str
+) -> None:
+    x = normal(12, batch, 7, dtype="float64")
+    y = labels(batch, 4, classes=6)
+    found = []
+    for value in (0, size):
+        x[5] = value
+        x[5, :, 6] = -np.inf
+        with selected(level):
+            found.append(loss_and_gradient(x, y))
+    for even, large in zip(*found, strict=True):
+        np.testing.assert_allclose(large, even, rtol=1e-12, atol=1e-12)
+
+
 def test_impossible_target_trains_nothing_in_torch() -> None:
     torch = pytest.importorskip("torch")
     x = torch.randn(2, 2, 3, requires_grad=True)

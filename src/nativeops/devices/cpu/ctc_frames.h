@@ -82,7 +82,7 @@ class CtcFrames {
       return none;
     }
     const T* x = classes.at(t, b);
-    const auto sums = problem.normalized ? none : simd::softmax_sums(x, problem.classes());
+    const auto sums = problem.normalized ? none : softmax(x);
     put(t, b, A(x[problem.blank]),
         [=](int64_t i) { return A(x[static_cast<int64_t>(problem.targets(b, i))]); });
     if (problem.normalized) {
@@ -90,6 +90,15 @@ class CtcFrames {
       return {most == most ? A(0) : most, A(1)};
     }
     return sums.sum == 0 ? none : sums;
+  }
+
+  SoftmaxSums<A> softmax(const T* x) const {
+    const auto sums = simd::softmax_sums(x, problem.classes());
+    const A most = ctc::logit(sums.largest);
+    if (!(most < sums.largest || most > sums.largest)) return sums;
+    A sum = 0;
+    for (int64_t c = 0; c < problem.classes(); ++c) sum += exp(ctc::logit(A(x[c])) - most);
+    return {most, sum};
   }
 
   // How many powers of two the smallest probability but 0 is below 1. Infinite if one is not one,
@@ -120,8 +129,8 @@ class CtcFrames {
   void put(int64_t t, int64_t b, A blank, F label) const {
     const int64_t place = b * problem.logits.size(0) + t, n = problem.labels(b);
     A* to = labels_.data() + place * width_;
-    blanks_[place] = blank;
-    for (int64_t i = 0; i < n; ++i) to[i] = label(i);
+    blanks_[place] = ctc::logit(blank);
+    for (int64_t i = 0; i < n; ++i) to[i] = ctc::logit(label(i));
     std::fill(to + n, to + width_, lowest<A>());
   }
 
