@@ -147,11 +147,12 @@ struct Walk {
     return s <= n() ? problem.blank : problem.label(b, s - n() - 1);
   }
 
-  // y[t,s]: the probability of the state's label.
+  // y[t,s]: the probability of the state's label. Its logarithm is a double: beside a class that
+  // was masked with -1e9 a float has no digits left for the sum.
   KERNEL Wide emission(int64_t t, int64_t s) const {
     if (problem.classes() == 0) return wide_zero();
-    const LogSum<A> log_sum = get<A>(log_sums, t, b);
-    return wide_exp(static_cast<double>(log_sum.from(logit(A(problem.logits(t, b, label_of(s)))))));
+    const A x = logit(A(problem.logits(t, b, label_of(s))));
+    return wide_exp(get<double>(log_sums, t, b).from(static_cast<double>(x)));
   }
 
   // Σ row[s'] over all states s' from which a way goes on to s.

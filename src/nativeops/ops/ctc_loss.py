@@ -53,10 +53,10 @@ def ctc_losses(
     Gradient: for ``logits``, in one more pass: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
         with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
     Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too
-        long. Memory: t·b·(s + 1) numbers while it runs; t·b·(s + 4) more are kept where a gradient
-        is needed, and t·b·s/2 doubles at most for the way to it, with s + 1 rounded up to 16 on the
-        CPU; on a GPU with more than 80 labels
-        76·s doubles for each of at most 1024 sequences at work.
+        long. Memory: t·b·(s + 1) numbers and t·b doubles while it runs; t·b·(s + 4) numbers more
+        are kept where a gradient is needed, and t·b·s/2 doubles at most for the way to it, with
+        s + 1 rounded up to 16 on the CPU; on a GPU with more than 80 labels 76·s doubles for each
+        of at most 1024 sequences at work.
     Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits), .., reduction="none")``,
         ``optax.ctc_loss``, both with ``label_loop``.
     Source: Graves, Fernandez, Gomez & Schmidhuber 2006, Connectionist temporal classification,

@@ -65,6 +65,22 @@ def test_frame_beyond_what_is_kept_of_it_is_even_in_double_too(
         np.testing.assert_allclose(large, even, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e9, 1e10])
+@pytest.mark.parametrize("batch", [2, 40])
+@pytest.mark.parametrize("level", levels())
+def test_ways_by_a_class_that_is_masked_everywhere_differ_as_in_double(
+    size: float, batch: int, level: str
+) -> None:
+    x = 2 * normal(20, batch, 6, dtype="float32")
+    x[..., 3] = -size
+    y = np.tile(np.array([[1, 3, 2], [3, 1, 2]]), (batch // 2, 1))
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, y)
+    expected, slope = loss_and_gradient(x.astype("float64"), y)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient, slope, atol=2e-6)
+
+
 def test_impossible_target_trains_nothing_in_torch() -> None:
     torch = pytest.importorskip("torch")
     x = torch.randn(2, 2, 3, requires_grad=True)

@@ -25,11 +25,12 @@ struct CtcFrame {
 };
 
 // The logarithms that a frame's probabilities are made from: of the labels in whole vectors, with
-// -infinity behind them.
+// -infinity behind them. All are too large by `rest`, which ratios of ways do not tell.
 template <class A>
 struct CtcLogs {
   A blank;
   const A* labels;
+  A rest;
 };
 
 // Rows of a sequence's states whose weights are of the form W, and of its frames' probabilities.

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "nativeops/devices/cpu/ctc.h"
@@ -24,6 +25,7 @@ class CtcFrames {
       : problem(problem),
         width_(round_up(problem.targets.size(1) + 1, simd::kLanes<A>)),
         blanks_(dev.workspace<A>(problem.logits.size(0) * problem.logits.size(1))),
+        rests_(dev.workspace<double>(problem.logits.size(0) * problem.logits.size(1))),
         labels_(dev.workspace<A>(problem.logits.size(0) * problem.logits.size(1) * width_)) {
     const auto x = problem.logits;
     share(
@@ -40,7 +42,12 @@ class CtcFrames {
   int64_t width() const { return width_; }  // of its logarithms, whole vectors
   CtcLogs<A> at(int64_t t, int64_t b) const {
     const int64_t place = b * problem.logits.size(0) + t;
-    return {blanks_[place], labels_.data() + place * width_};
+    return {blanks_[place], labels_.data() + place * width_, static_cast<A>(rests_[place])};
+  }
+  // By how much the logarithms of a whole way are too large.
+  double rest(int64_t b) const {
+    const double* rests = rests_.data() + b * problem.logits.size(0);
+    return std::accumulate(rests, rests + problem.frames(b), 0.0);
   }
 
   // Whether plain doubles can hold what frames first .. end - 1 do: see Plain.
@@ -86,7 +93,7 @@ class CtcFrames {
     put(t, b, A(x[problem.blank]),
         [=](int64_t i) { return A(x[static_cast<int64_t>(problem.targets(b, i))]); });
     if (problem.normalized) {
-      const A most = largest(t, b);
+      const A most = largest(b * problem.logits.size(0) + t);
       return {most == most ? A(0) : most, A(1)};
     }
     return sums.sum == 0 ? none : sums;
@@ -117,11 +124,44 @@ class CtcFrames {
     return most(labels_.data() + place * width_, count * width_, of_blanks);
   }
 
+  // Whether a frame has a logit for the target between -infinity and a bound.
+  [[gnu::flatten]] bool has_below(int64_t place, A bound) const {
+    const auto is_below = [=](A x) { return int32_t{x < bound} & int32_t{x > lowest<A>()}; };
+    const A* labels = labels_.data() + place * width_;
+    int32_t found = is_below(blanks_[place]);
+    for (int64_t i = 0; i < width_; ++i) found |= is_below(labels[i]);
+    return found != 0;
+  }
+
+  // The smallest of the logits that a frame has for the target, but for those of -infinity.
+  A least(int64_t place) const {
+    const A* labels = labels_.data() + place * width_;
+    A low = blanks_[place] > lowest<A>() ? blanks_[place] : highest<A>();
+    for (int64_t i = 0; i < width_; ++i) low = labels[i] > lowest<A>() ? min2(low, labels[i]) : low;
+    return low;
+  }
+
+  // What is taken off the logits of a frame, and what is left to take off. Where a float is so far
+  // below that the difference has no digits for the sum, as of a class masked with -1e9, all get
+  // what can be taken off it exactly: else ways by other frames would differ by what is rounded.
+  struct Shares {
+    A taken;
+    double left;
+  };
+  Shares shares(int64_t place, double all) const {
+    const Shares none{A(0), 0};
+    const A sum = static_cast<A>(all);
+    if (sizeof(A) > sizeof(float) || !has_below(place, sum - A(Plain::kFrame))) return none;
+    const A low = least(place), taken = low - (low - sum);
+    const double left = all - static_cast<double>(taken);
+    return left > -0x1p20 && left < 0x1p20 ? Shares{taken, left} : none;
+  }
+
   // The largest of the logits that a frame has for the target; NaN if one of them is.
-  A largest(int64_t t, int64_t b) const {
-    const CtcLogs<A> logs = at(t, b);
+  A largest(int64_t place) const {
+    const A* labels = labels_.data() + place * width_;
     return fold_row<A>(
-        width_, logs.blank, [=](int64_t i) { return logs.labels[i]; },
+        width_, blanks_[place], [=](int64_t i) { return labels[i]; },
         [](auto a, auto b) { return max_or_nan(a, b); });
   }
 
@@ -144,13 +184,18 @@ class CtcFrames {
       const LogSum<A> log_sum{static_cast<A>(rows.largest[r]), static_cast<A>(logs[r])};
       const int64_t place = b * problem.logits.size(0) + t;
       A* to = labels_.data() + place * width_;
-      blanks_[place] = log_sum.from(blanks_[place]);
-      for (int64_t i = 0; i < width_; ++i) to[i] = log_sum.from(to[i]);
+      const Shares off = shares(place, rows.largest[r] + logs[r]);
+      rests_[place] = off.left;
+      const LogSum<A> now = off.left == 0 ? log_sum : LogSum<A>{off.taken, A(0)};
+      blanks_[place] = now.from(blanks_[place]);
+      for (int64_t i = 0; i < width_; ++i) to[i] = now.from(to[i]);
     }
   }
 
   int64_t width_;
-  Workspace<A> blanks_, labels_;
+  Workspace<A> blanks_;
+  Workspace<double> rests_;
+  Workspace<A> labels_;
 };
 
 // A way through a sequence from one of its ends, frame by frame:
@@ -227,7 +272,7 @@ class CtcWalk {
     const auto end = states.row(done_ % 2);
     auto all = states.to_wide(end.blank[states.n] + end.label[states.n - 1]);
     all.e += exponent_;
-    return log_of(all);
+    return log_of(all) - frames_->rest(b_);
   }
 
   const Frames* frames_;

@@ -189,9 +189,10 @@ class CtcSlopes {
     const A blanks = fold_row<A>(
         round_up(n + 1, kWhole), A(0), [=](int64_t k) { return blank[k]; },
         [](auto a, auto b) { return a + b; });
-    slopes[0] = (frames_->problem.normalized ? A(0) : simd::exp_negative(y.blank)) - blanks;
+    slopes[0] =
+        (frames_->problem.normalized ? A(0) : simd::exp_negative(y.blank - y.rest)) - blanks;
     for (int64_t k = 0; k < frames_->width() && !frames_->problem.normalized; ++k) {
-      softmaxes[k] = simd::exp_negative(y.labels[k]);
+      softmaxes[k] = simd::exp_negative(y.labels[k] - y.rest);
     }
     for (int64_t k = 0; k < n; ++k) slopes[k + 1] = softmaxes[k] - label[k];
     for (int64_t k = 0; k < n_again_; ++k) {
