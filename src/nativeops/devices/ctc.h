@@ -35,12 +35,14 @@ HOST_DEVICE inline void set(const Out<float, 3>& parts, double largest, double r
   parts(t, b, 1) = middle;
   parts(t, b, 2) = is_finite(middle) ? static_cast<float>(left - static_cast<double>(middle)) : 0;
 }
-// A logit as those floats can be compared with it: a double beyond their range counts as its end.
+// A logit as those floats can be compared with it: a large double counts as the nearest float,
+// since what that lacks would leave no digits for the sum.
 template <class A>
 HOST_DEVICE A logit(A x) {
   if constexpr (sizeof(A) > sizeof(float)) {
     constexpr A most = static_cast<A>(Extreme<float>::most);
-    return is_finite(x) ? max2(-most, min2(x, most)) : x;
+    const A near = static_cast<A>(static_cast<float>(max2(-most, min2(x, most))));
+    return is_finite(x) && (x > A(0x1p53) || x < A(-0x1p53)) ? near : x;
   } else {
     return x;
   }

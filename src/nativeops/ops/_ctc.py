@@ -32,9 +32,10 @@ class Problem(NamedTuple):
 
 
 def as_doubles(logits: Any) -> Any:
-    """Logits as doubles that floats can hold: beyond their range they count as its ends."""
+    """Logits as doubles that floats can be compared with: large ones as the nearest float."""
     wide, most = logits.astype(np.float64), float(np.finfo(np.float32).max)
-    return np.where(np.isfinite(wide), wide.clip(-most, most), wide)
+    near = wide.clip(-most, most).astype(np.float32)
+    return np.where(np.isfinite(wide) & (np.abs(wide) > 2**53), near, wide)
 
 
 def log_sums(logits: Any) -> tuple[Any, Any]:

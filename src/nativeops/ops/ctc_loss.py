@@ -49,7 +49,8 @@ def ctc_losses(
     Returns: +infinity where no way says the target: it is too long, or has no probability.
     NaN: stays in its own sequence; with ``normalized`` only one of the target's classes counts.
     Range: a logarithm of a probability below -6.9e10 that is not -infinity counts as that, and with
-        ``normalized`` one above 6.9e10 as that; in float64 a finite logit beyond ±3.4e38 as that.
+        ``normalized`` one above 6.9e10 as that; in float64 a finite logit beyond ±9e15 as the
+        nearest one of float32.
     Gradient: for ``logits``, in one more pass: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
         with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
     Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too

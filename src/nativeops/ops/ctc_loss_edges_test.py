@@ -47,7 +47,7 @@ def test_frame_whose_classes_are_equal_is_even_however_large_they_are(
         np.testing.assert_allclose(large, even, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [-1.7976931348623157e308, -1e39, 1e300])
+@pytest.mark.parametrize("size", [-1.7976931348623157e308, -1e39, -1e30, -1e17, 1e300])
 @pytest.mark.parametrize("batch", [2, 40])
 @pytest.mark.parametrize("level", levels())
 def test_frame_beyond_what_is_kept_of_it_is_even_in_double_too(
