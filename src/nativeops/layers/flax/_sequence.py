@@ -67,6 +67,10 @@ def warn(why: str) -> None:
 def frame(inputs: Any, wanted: Wanted) -> tuple[int, ...]:
     """The sizes of one step of all sequences."""
     sizes = inputs.shape
+    if len(sizes) < 2:
+        axes = "[t, .., i]" if wanted.time_major else "[.., t, i]"
+        text = f"`inputs` must have at least 2 axes {axes}, but has {len(sizes)}."
+        raise ShapeError(message("RNN", text))
     return sizes[1:] if wanted.time_major else (*sizes[:-2], sizes[-1])
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The drop-in for `flax.nnx.RNN` against the original."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,6 +100,15 @@ def test_lengths_of_other_axes_are_refused(shape):
     text = rf"`seq_lengths` must have the axes of the batch, \[{BATCH}\], but has"
     with pytest.raises(ShapeError, match=text):
         layer(normal(BATCH, STEPS, INPUTS), seq_lengths=np.ones(shape, np.int32))
+
+
+@pytest.mark.parametrize(("time_major", "axes"), [(False, "[.., t, i]"), (True, "[t, .., i]")])
+def test_inputs_without_an_axis_of_time_are_refused(time_major, axes):
+    layer = RNN(nnx.GRUCell(INPUTS, UNITS, rngs=nnx.Rngs(0)), time_major=time_major)
+    text = re.escape(f"`inputs` must have at least 2 axes {axes}, but has 1.")
+    for given in ({}, {"initial_carry": jnp.zeros(UNITS)}):
+        with pytest.raises(ShapeError, match=text):
+            layer(normal(INPUTS), **given)
 
 
 def test_vmap():
