@@ -8,7 +8,7 @@ import importlib
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from nativeops.bench.case import Bench, Size
 from nativeops.bench.measure import Effort, measure
 from nativeops.bench.memory import peak_growth
+from nativeops.bench.parent import end_with
 from nativeops.bench.place import Place
 
 
@@ -31,6 +32,7 @@ class Job:
     memory_of: str = ""
     folder: str = ""
     device: str = "cpu"
+    parent: int = field(default_factory=os.getpid)  # the process that made the job
 
     def as_json(self) -> str:
         """For the command line."""
@@ -41,6 +43,7 @@ def main(argument: str) -> None:
     """Do one job; every line of the result is a JSON object."""
     fields = json.loads(argument)
     job = Job(**{**fields, "effort": Effort(**fields["effort"])})
+    end_with(job.parent)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job.threads])
     results, place = _private_stdout(), Place(job.device)
     place.begin()

@@ -125,6 +125,7 @@ class Job:
         job = {
             "file": str(self.file), "aspect": self.aspect, "framework": self.framework,
             "case": self.case, "ops": names, "log": str(log),
+            "parent": os.getpid(),
         }  # fmt: skip
         command = [sys.executable, "-m", "nativeops.checking.child", json.dumps(job)]
         if self.aspect == "races":  # ThreadSanitizer cannot run where memory is placed at random
