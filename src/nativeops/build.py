@@ -33,8 +33,9 @@ from nativeops.library import LEVELS, selected
 from nativeops.registry import ops
 
 _PACKAGE = Path(__file__).resolve().parent
-# What a compiler says that lacked memory, or room for its result.
 _NAMESPACE = re.compile(r"(?<!using )\bnamespace\s+nativeops\b")
+_NOT_FOUND = re.compile("fatal error: (.*): No such file or directory")
+# What a compiler says that lacked memory, or room for its result.
 _NO_ROOM = re.compile("Killed signal|No space left|File size limit")
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
 _SHARED = ["-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden"]
@@ -112,7 +113,6 @@ def _command(op: Op[Any], device: str, sanitize: str, level: str) -> list[str]:
             raise BuildError(message(op.name, text, hint=NO_NVCC))
         return [*command, *cuda_flags(), *flags]
     known = flags_of_levels()
-    flags.append("-Wsystem-headers")  # what lies in a folder of `-idirafter` is one of them
     command = [*cpp_compiler(), *_SHARED, *known["all"], *known[level], *flags]
     if device == "cpu-threads":
         command += ["-DNATIVEOPS_CPU_THREADS", "-g1", "-O1"]
@@ -177,8 +177,9 @@ def _places(folder: Path, device: str) -> list[str]:
     """Where headers are looked for."""
     if device == "cuda":  # nvcc knows no other kind of place
         return [f"-I{folder}", f"-I{_PACKAGE.parent}"]
-    # A file of the user's with the name of one of the system's must not take its place.
-    return ["-iquote", str(folder), f"-I{_PACKAGE.parent}", "-idirafter", str(folder)]
+    # A file of the user's with the name of one of the system's must not take its place; and a
+    # kernel with such a name is found, unless g++ is told of its folder in another way as well.
+    return ["-iquote", str(folder), f"-I{_PACKAGE.parent}"]
 
 
 def _check_read(recipe: "_Recipe", source: Path, rule: str) -> None:
@@ -203,9 +204,14 @@ def _check_read(recipe: "_Recipe", source: Path, rule: str) -> None:
             continue
         if str(path).startswith(_searched(tuple(recipe.compiler))):
             continue
-        text = f"its kernel reads {path} in a way that its changes would not be seen."
-        hint = f'write `#include "{os.path.relpath(path, folder)}"` on one line.'
-        raise BuildError(message(recipe.op.name, text, hint=hint))
+        raise _unseen(recipe.op, path)
+
+
+def _unseen(op: Op[Any], path: Path) -> BuildError:
+    """The error of a kernel that reads a file which its hash does not cover."""
+    text = f"its kernel reads {path} in a way that its changes would not be seen."
+    hint = f'write `#include "{os.path.relpath(path, op.kernel.parent.resolve())}"` on one line.'
+    return BuildError(message(op.name, text, hint=hint))
 
 
 def _installed(folder: Path, compiler: str) -> tuple[str, ...]:
@@ -254,6 +260,9 @@ def _compile(recipe: _Recipe, built: Path) -> None:
         text = f"the compiler could not do its work: {last[0].strip()}."
         hint = "look for memory, for room where NATIVEOPS_CACHE is, and at CXX."
         raise BuildError(message(recipe.op.name, text, hint=hint))
+    absent = _NOT_FOUND.search(said)
+    if absent and (folder / absent[1]).is_file():  # it is included as one of the system's
+        raise _unseen(recipe.op, (folder / absent[1]).resolve())
     files = identity.kernel_files(recipe.op.kernel)
     first = complaints(said, files)
     hint = f"mend {recipe.op.kernel}"

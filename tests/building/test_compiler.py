@@ -158,6 +158,11 @@ def test_a_file_with_the_name_of_one_of_the_systems_disturbs_nobody(
     assert declare(write(tmp_path))(np.ones(2)).tolist() == [2, 2]
 
 
+def test_a_kernel_may_have_the_name_of_one_of_the_systems_files(tmp_path: Path) -> None:
+    header = write(tmp_path).rename(tmp_path / "search.h")
+    assert declare(header)(np.ones(2)).tolist() == [2, 2]
+
+
 def test_what_is_no_cpp_is_told_before_what_follows_from_it(tmp_path: Path) -> None:
     header = write(tmp_path)
     header.write_text(header.read_text().replace("}  // namespace nativeops", ""))
