@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, cast
 
@@ -179,6 +180,8 @@ def op(
         if not isinstance(kernel, str) or not Path(kernel).name:
             text = f"`kernel` must be the name of a C++ header, but is {kernel!r}"
             raise TypeError(f"{reference.__name__}: {text}")
+        texts = {"independent": independent, "carries": carries, "logs": logs, "caller": caller}
+        _check_keywords(reference.__name__, texts, {"reuse": reuse, "rounding": rounding})
         signature, apart = _with_reuse(read(reference), reuse or {}), independent.split()
         signature.check_limits()
         _check_independent(signature, apart)
@@ -195,9 +198,8 @@ def op(
         if is_cpp_word(signature.op):
             text = f"{signature.op}: that is a word of C++, which no kernel can be called: "
             raise TypeError(f"{text}choose another name")
-        if devices not in ("cpu cuda", "cpu"):
-            text = f"`devices` must be 'cpu cuda' or 'cpu', but is {devices!r}"
-            raise TypeError(f"{signature.op}: {text}")
+        _check_word(signature.op, "devices", devices, ("cpu cuda", "cpu"))
+        _check_word(signature.op, "autocast", autocast, ("float32", "keep"))
         where, places = normal(_folder_of(reference) / kernel), devices.split()
         declared = Op(
             reference, signature, where, autocast, apart, carries, logs, rounding or {}, places
@@ -208,6 +210,21 @@ def op(
         return declared
 
     return declare
+
+
+def _check_keywords(op: str, texts: dict[str, Any], mappings: dict[str, Any]) -> None:
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{op}: `{name}` must be one text, but is {value!r}")
+    for name, value in mappings.items():
+        if not isinstance(value or {}, Mapping):
+            raise TypeError(f"{op}: `{name}` must be a dict, but is {value!r}")
+
+
+def _check_word(op: str, name: str, value: str, words: tuple[str, str]) -> None:
+    if value not in words:
+        text = f"`{name}` must be {words[0]!r} or {words[1]!r}, but is {value!r}"
+        raise TypeError(f"{op}: {text}")
 
 
 def _folder_of(reference: Callable[..., Any]) -> Path:
@@ -361,12 +378,25 @@ def _outputs(name: str, result: Any) -> tuple[ArraySpec, ...]:
     return tuple(field.spec(name, field_name) for field_name, field in fields.items())
 
 
+def _limits(op: str, name: str, marks: list[Any]) -> tuple[float, float]:
+    """The range that the marks of an attribute leave."""
+    for mark in marks:
+        given = mark.value if isinstance(mark, (AtLeast, AtMost)) else 0
+        if mark is AtLeast or mark is AtMost or not isinstance(given, Real) or math.isnan(given):
+            text = f"{op}: `{name}` has the limit {mark!r}: write it with a number, `AtLeast(1)`"
+            raise TypeError(text)
+    low = max((mark.value for mark in marks if isinstance(mark, AtLeast)), default=-math.inf)
+    high = min((mark.value for mark in marks if isinstance(mark, AtMost)), default=math.inf)
+    if low > high:
+        raise TypeError(f"{op}: `{name}` is at least {low} and at most {high}, which no number is")
+    return low, high
+
+
 def _attribute(op: str, parameter: inspect.Parameter, hint: Any) -> AttributeSpec:
     low, high = -math.inf, math.inf
     if typing.get_origin(hint) is Annotated:
-        hint, *bounds = typing.get_args(hint)
-        low = max((b.value for b in bounds if isinstance(b, AtLeast)), default=low)
-        high = min((b.value for b in bounds if isinstance(b, AtMost)), default=high)
+        hint, *marks = typing.get_args(hint)
+        low, high = _limits(op, parameter.name, marks)
     choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
     kind = str if choices else hint
     words = all(isinstance(choice, str) for choice in choices)

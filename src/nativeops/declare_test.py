@@ -477,10 +477,3 @@ def test_wrong_use_of_op_says_what_to_write(use: Callable[..., Any], text: str) 
         use(op, f)
     assert 'write `@op(kernel="NAME.h")`' in str(caught.value)
     assert "`independent`" in str(caught.value)
-
-
-def test_devices_are_all_or_the_cpu() -> None:
-    def f(x: Float[Array, "n"]) -> Float[Array, "n"]: ...
-
-    with pytest.raises(TypeError, match="f: `devices` must be 'cpu cuda' or 'cpu', but is 'cuda'"):
-        op(kernel="k.h", devices="cuda")(f)  # type: ignore[call-overload]
