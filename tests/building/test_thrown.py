@@ -24,7 +24,14 @@ THROWN = {
     3: ("throw 3;", "the kernel failed"),
     4: ('throw std::runtime_error("");', "the kernel failed and does not say why"),
     5: ('throw std::runtime_error("`x` is odd");', "`x` is odd"),
+    8: (r'throw std::runtime_error("\xc3\xbc \xff \xed\xa0\x80 \xc3");', "ü ? ??? ?"),
+    9: ("throw std::runtime_error(euros(4000));", "€" * 682),
 }
+EUROS = r"""
+#include <stdexcept>
+#include <string>
+inline std::string euros(int n) { return n ? "\xe2\x82\xac" + euros(n - 1) : ""; }
+"""
 FIRST = r"^scaled: the table cannot be read"  # JAX may add a note
 REFUSED = "`x[1]` is 9, but must be less."
 FRAMEWORKS = pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow"])
@@ -46,7 +53,7 @@ def scaled(
     lines = [f"if (x.size(0) == {n}) {code}" for n, code in cases]
     lines.append("for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = x(i); });")
     header = write(tmp_path, body="\n  ".join(lines))
-    header.write_text("#include <stdexcept>\n" + header.read_text())
+    header.write_text(EUROS + header.read_text())
     yield declare(header)
     registry._OPS.pop("scaled", None)
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a generated C entry uses: the arguments of a call as views, and its errors as a status.
 #pragma once
-#include <cstdio>
+#include <cstdio>  // for kernels that print, as nvcc lets them
 #include <exception>
 #include <new>
 #include <type_traits>
@@ -10,6 +10,7 @@
 #include "nativeops/devices/abi.h"
 #include "nativeops/devices/kernel.h"
 #include "nativeops/devices/registered.h"
+#include "nativeops/devices/text.h"
 
 namespace nativeops {
 
@@ -75,9 +76,9 @@ int32_t guard(const NativeopsCall* call, F&& kernel) {
   } catch (const std::bad_alloc&) {
     return kNativeopsNoMemory;
   } catch (const std::exception& error) {
-    std::snprintf(call->message, call->message_size, "%s", error.what());
+    copy_text(error.what(), call->message, call->message_size);
   } catch (...) {
-    std::snprintf(call->message, call->message_size, "the kernel failed");
+    copy_text("the kernel failed", call->message, call->message_size);
   }
   return kNativeopsFailed;
 }
