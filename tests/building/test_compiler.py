@@ -163,6 +163,15 @@ def test_a_kernel_may_have_the_name_of_one_of_the_systems_files(tmp_path: Path) 
     assert declare(header)(np.ones(2)).tolist() == [2, 2]
 
 
+def test_a_header_may_use_all_of_std_and_names_that_its_library_uses(tmp_path: Path) -> None:
+    header = write(tmp_path)
+    own = (
+        "#include <algorithm>\nusing namespace std;\ninline int multiply(int x) { return 2 * x; }\n"
+    )
+    header.write_text(own + header.read_text())
+    assert declare(header)(np.ones(2)).tolist() == [2, 2]
+
+
 def test_what_is_no_cpp_is_told_before_what_follows_from_it(tmp_path: Path) -> None:
     header = write(tmp_path)
     header.write_text(header.read_text().replace("}  // namespace nativeops", ""))

@@ -4,8 +4,24 @@
 
 // A user's library leaves out what measures the machine: it is not asked, and slow to compile.
 #if NATIVEOPS_LEVEL > 0 && !defined(NATIVEOPS_USER_OP)
+#define NATIVEOPS_MEASURES
 #include "nativeops/devices/cpu/limits.h"
+#endif
+// What the package lends to kernels, a user's own among them.
+#if !defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS) && !defined(NATIVEOPS_USER_OP)
+#define NATIVEOPS_LENDS
+#include "nativeops/devices/cpu/matrix_product.h"
+#endif
+// Where nvcc compiles this.
+#if defined(__CUDACC__)
+#include "nativeops/devices/cuda/copy.h"
+#endif
 
+// Named in full below: a user's header, which stands before this, may have functions of such names
+// outside of any namespace, or say `using namespace std`.
+namespace nativeops_library_parts {
+
+#if defined(NATIVEOPS_MEASURES)
 static double vector_rate(const NativeopsServices* services, int32_t mix) {
   nativeops::Device dev{services, nullptr};
   return nativeops::tuned::vector_operations_per_second(dev, mix);
@@ -16,21 +32,19 @@ static constexpr double (*vector_rate)(const NativeopsServices*, int32_t) = null
 static constexpr int32_t kLanes = 0;
 #endif
 
-// What the package lends to kernels, a user's own among them.
-#if !defined(__CUDACC__) && !defined(NATIVEOPS_CPU_THREADS) && !defined(NATIVEOPS_USER_OP)
-#include "nativeops/devices/cpu/matrix_product.h"
+#if defined(NATIVEOPS_LENDS)
 static constexpr auto* multiply = nativeops::matrix_product::multiply_any;
 #else
 static constexpr decltype(NativeopsLibrary::multiply) multiply = nullptr;
 #endif
 
-// Where nvcc compiles this.
 #if defined(__CUDACC__)
-#include "nativeops/devices/cuda/copy.h"
 static constexpr NativeopsKernel copy = nativeops::copy_array;
 #else
 static constexpr NativeopsKernel copy = nullptr;
 #endif
+
+}  // namespace nativeops_library_parts
 
 extern "C" __attribute__((visibility("default"))) const NativeopsLibrary* nativeops_library() {
   static constexpr const char* kLevels[] = {"portable", "avx2", "avx512", "amx"};
@@ -41,9 +55,9 @@ extern "C" __attribute__((visibility("default"))) const NativeopsLibrary* native
              kLevels[NATIVEOPS_LEVEL],
              static_cast<int32_t>(entries.count),
              entries.data,
-             kLanes,
-             vector_rate,
-             copy,
-             multiply};
+             nativeops_library_parts::kLanes,
+             nativeops_library_parts::vector_rate,
+             nativeops_library_parts::copy,
+             nativeops_library_parts::multiply};
   return &library;
 }
