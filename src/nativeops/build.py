@@ -256,8 +256,13 @@ def _compile(recipe: _Recipe, built: Path) -> None:
 
     said = done.stderr + done.stdout
     if done.returncode < 0 or not said.strip() or _NO_ROOM.search(said):
-        last = said.strip().splitlines()[-1:] or [f"it ended with status {done.returncode}"]
-        text = f"the compiler could not do its work: {last[0].strip()}."
+        lines = said.strip().splitlines()
+        told = [
+            *filter(_NO_ROOM.search, lines),
+            *lines[-1:],
+            f"it ended with status {done.returncode}",
+        ]
+        text = f"the compiler could not do its work: {told[0].strip()}."
         hint = "look for memory, for room where NATIVEOPS_CACHE is, and at CXX."
         raise BuildError(message(recipe.op.name, text, hint=hint))
     absent = _NOT_FOUND.search(said)

@@ -306,6 +306,10 @@ def test_error_outside_of_the_kernel_does_not_blame_it(
         ("exit 0", "ended with status 0"),
         ("echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1", "Killed"),
         ("echo 'cannot close file: No space left on device' >&2; exit 1", "No space left"),
+        (
+            "echo 'File size limit exceeded\nSee bugs.' >&2; exit 1",
+            "work: File size limit exceeded.",
+        ),
     ],
 )
 def test_compiler_that_lacks_something_does_not_blame_the_kernel(
