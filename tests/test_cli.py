@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from nativeops import library
 from nativeops.bench.history import read
 from nativeops.bench.machine import package_version
 from nativeops.bench.measurement import Measurement
+from nativeops.bench.run import WorkerError
 from nativeops.cli import bench as bench_command
 from nativeops.cli import checks
 from nativeops.cli import list as list_command
@@ -355,6 +357,36 @@ def test_bench_refuses_sizes_that_fit_no_case() -> None:
     code, _, err = run("bench", "pairwise_l1", "--sizes", "n=0,m=3,d=2")
     assert code == 2
     assert "has a size below 1" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = (", "cannot be used: SyntaxError: .*\n    at .*_bench.py:1$"),
+        ("import nosuch", "cannot be used: ModuleNotFoundError: .*\n    at .*_bench.py:1$"),
+        ("BENCHES = []", "has no cases: `BENCHES` lists them, each with its sizes.$"),
+    ],
+    ids=["syntax", "missing", "none"],
+)
+def test_bench_says_what_is_wrong_with_a_file(
+    tmp_path: Path, request: pytest.FixtureRequest, text: str, said: str
+) -> None:
+    file = tmp_path / f"wrong_{request.node.callspec.id}_bench.py"
+    file.write_text(text)
+    code, _, err = run("bench", str(file), "--quick")
+    assert code == 2
+    assert re.search(f"^nativeops bench: wrong_.* {said}", err.strip(), re.M)
+
+
+def test_bench_says_what_ended_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_: object) -> Iterator[Measurement]:
+        raise WorkerError("forward: exit status -11")
+        yield
+
+    monkeypatch.setattr(bench_command, "run", dies)
+    code, _, err = run("bench", "pairwise_l1", "--quick")
+    assert code == 1
+    assert "nativeops bench: pairwise_l1: forward: exit status -11\n" in err
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class Plan:
         for bench in benches(self.module, self.folder):
             sizes = list(bench.sizes)[: 1 if self.smallest else None]
             if self.sizes:
-                sizes = [size for size in self.sizes if set(size) == set(bench.sizes[0])]
+                sizes = [each for each in self.sizes if sizes and set(each) == set(sizes[0])]
             if sizes and (not self.cases or bench.name in self.cases):
                 yield bench, sizes
 
@@ -129,4 +129,5 @@ def _worker(
         if process.returncode:
             complaints.seek(0)
             last = complaints.read().strip().rpartition("\n")[2]
-            raise WorkerError(f"{bench.name}: exit status {process.returncode}: {last}")
+            text = f"{bench.name}: exit status {process.returncode}"
+            raise WorkerError(f"{text}: {last}" if last else text)

@@ -14,8 +14,8 @@ from nativeops.bench.case import Size
 from nativeops.bench.measure import QUICK, THOROUGH
 from nativeops.bench.measurement import Measurement
 from nativeops.bench.place import Place
-from nativeops.bench.run import Plan, bench_module, run
-from nativeops.checking.source import importable
+from nativeops.bench.run import Plan, WorkerError, bench_module, run
+from nativeops.checking.source import importable, line_in
 from nativeops.cli.output import check_folders, check_made, fail, find_op, print_data, progress_bar
 from nativeops.library import kernel_libraries, selected
 from nativeops.registry import ops
@@ -87,8 +87,7 @@ def bench(
             folder=cases_folder,
             device=device,
         )
-        if not list(plan.jobs()):
-            fail(f"{name}: no case fits: it has {known_cases(plan)}.")
+        check_cases(name, plan)
         measured, shared = measure(name, plan, folder)
         lines += [history.record(shared, figures) for figures in measured if figures.counts]
         wrong |= any(figures.error for figures in measured)
@@ -140,10 +139,13 @@ def measure(name: str, plan: Plan, folder: Path | None) -> tuple[list[Measuremen
     file = (folder or Path("benchmarks")) / "history" / f"{shared.machine}.jsonl"
     before, measured = history.read(file), []
     with progress_bar() as progress:
-        for figures in run(plan, lambda text, share: progress(f"{name}: {text}", share)):
-            measured.append(figures)
-            if folder:
-                history.append(file, shared, [figures])
+        try:
+            for figures in run(plan, lambda text, share: progress(f"{name}: {text}", share)):
+                measured.append(figures)
+                if folder:
+                    history.append(file, shared, [figures])
+        except WorkerError as error:
+            fail(f"nativeops bench: {name}: {error}", code=1)
     rows = compare.rows(shared, measured, before)
     benches = [each for each, _ in plan.jobs()]
     print_data(report.to_terminal(shared, benches, rows, processor))
@@ -171,6 +173,21 @@ def checkout_folder() -> Path | None:
     """``benchmarks`` in the current folder, if there is one: that of a checkout."""
     folder = Path("benchmarks")
     return folder if folder.is_dir() else None
+
+
+def check_cases(name: str, plan: Plan) -> None:
+    """The end where a benchmark cannot be read, or has nothing to measure."""
+    try:
+        jobs, known = list(plan.jobs()), known_cases(plan)
+    except (Exception, SystemExit) as error:
+        text = f"nativeops bench: {plan.module} cannot be used: {type(error).__name__}: {error}"
+        file = Path(plan.folder, *plan.module.split(".")).with_suffix(".py")
+        line = line_in(file, error)
+        fail(f"{text}\n    at {file}:{line}" if line else text)
+    if not known:
+        fail(f"nativeops bench: {name} has no cases: `BENCHES` lists them, each with its sizes.")
+    if not jobs:
+        fail(f"{name}: no case fits: it has {known}.")
 
 
 def known_cases(plan: Plan) -> str:
