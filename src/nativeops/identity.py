@@ -68,7 +68,7 @@ def normal(path: Path) -> Path:
 
 def check_header(op: "Op[Any]") -> None:
     """Refuse an op whose kernel's header is not there."""
-    if not op.kernel.exists():
+    if not op.kernel.is_file():
         hint = "the kernel's header stands beside the declaration, or give `kernel=` its path."
         raise BuildError(message(op.name, f"there is no kernel at {op.kernel}.", hint=hint))
 

@@ -125,6 +125,9 @@ def test_missing_kernel_is_named(tmp_path: Path) -> None:
     missing.kernel.unlink()
     with pytest.raises(BuildError, match="there is no kernel at"):
         missing(np.ones(2))
+    missing.kernel.mkdir()
+    with pytest.raises(BuildError, match="there is no kernel at"):
+        missing(np.ones(2))
 
 
 def test_input_cannot_have_the_name_of_a_gradient(tmp_path: Path) -> None:
