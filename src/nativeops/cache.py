@@ -85,14 +85,14 @@ def _find(name: str) -> Path | None:
     for folder in _folders():
         path = folder / name
         with contextlib.suppress(OSError):
-            if path.is_file() and _is_whole(path):
+            if path.is_file() and is_whole(path):
                 with contextlib.suppress(OSError):  # a read-only folder
                     os.utime(path)  # so that the one used longest ago is removed first
                 return path
     return None
 
 
-def _is_whole(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
     """Whether a library has its end: a machine that stopped may leave a part of it, or zeros.
 
     To load that would end the process. What stands last is the table of sections.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nativeops.build import build, declared_in, may_compile
-from nativeops.cache import discard
+from nativeops.cache import discard, is_whole
 from nativeops.call import Op
 from nativeops.compilers import NO_NVCC, cuda_compiler, cuda_driver, cuda_setting
 from nativeops.errors import BuildError, message
@@ -89,6 +89,8 @@ def _open(path: Path) -> set[tuple[str, str]]:
     """Load a library; the ops that it has, and what they were built for."""
     key = path, path.stat().st_ino
     if key not in _loaded:
+        if not is_whole(path):  # as after a copy that was broken off
+            raise OSError(f"{path}: not a whole library")
         device, _, entries = extension().load(str(path))
         _loaded[key] = {(name, built_for) for name, built_for, _, _ in entries}
         if device == "cuda":

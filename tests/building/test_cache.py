@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nativeops import build, cache
-from nativeops.errors import RangeError
+from nativeops.errors import BuildError, RangeError
 
 from .an_op import DECLARATION, declare, libraries, process, write
 
@@ -168,6 +168,18 @@ def test_half_of_a_file_is_built_again(
     path.write_bytes(whole[:size] + bytes(len(whole) - size) * zeros)
     assert build.build(declare(tmp_path / "scaled.h")) == path
     assert path.read_bytes() == whole
+
+
+def test_half_of_a_shipped_library_is_told(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op = declare(write(tmp_path))
+    whole = build.build(op).read_bytes()
+    shipped = tmp_path / "libscaled_cpu_portable.so"
+    shipped.write_bytes(whole[: len(whole) // 2])
+    monkeypatch.setenv("NATIVEOPS_DISABLE_JIT", "1")
+    with pytest.raises(BuildError, match=f"{shipped.name} cannot be used .*not a whole library"):
+        op(np.ones(2))
 
 
 def test_name_depends_on_content_alone(tmp_path: Path) -> None:
