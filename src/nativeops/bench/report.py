@@ -89,8 +89,9 @@ def _table(rows: list[Row], style: box.Box) -> Table:
             table.add_row(size_text(some[0].figures.size), style="italic")
         for row in some:
             values = (cells[id(row)][column] for column in used)
-            name = row.figures.rival
-            table.add_row(f"  {name}", *values, style="bold" if row.figures.ours else None)
+            name = row.figures.rival.replace("|", r"\|" if style is box.MARKDOWN else "|")
+            who = Text(f"  {name}")  # not a str, of which rich would take `[..]` for a style
+            table.add_row(who, *values, style="bold" if row.figures.ours else None)
         table.add_section()
     return table
 
