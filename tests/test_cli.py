@@ -267,6 +267,12 @@ def test_doctor_notices_a_wrong_value(
 
 
 @pytest.mark.usefixtures("quick_probes")
+def test_doctor_shows_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = checks.Check("CXX", "BROKEN", "no [/compiler]", "`pip install 'nativeops[compiler]'`")
+    monkeypatch.setattr("nativeops.cli.doctor.all_checks", lambda: [check])
+    assert "no [/compiler]; `pip install 'nativeops[compiler]'`" in run("doctor")[1]
+
+
 def test_doctor_as_json_has_a_state_for_each_check() -> None:
     _, out, _ = run("doctor", "--json")
     assert {check["state"] for check in json.loads(out)} <= {"ok", "missing", "BROKEN"}

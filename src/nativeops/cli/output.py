@@ -21,7 +21,8 @@ WIDTH = 120  # of tables that are piped
 
 def print_data(renderable: RenderableType) -> None:
     """To standard output: in colour on a terminal, and wide enough when piped."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    width = None if sys.stdout.isatty() else WIDTH
+    console = Console(width=width, highlight=False, markup=False)  # `nativeops[cli]` is no style
     with console.capture() as captured:
         console.print(renderable)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
