@@ -146,6 +146,18 @@ def test_tape_keeps_nothing_that_the_rule_does_not_ask_for():
     assert tape.gradient(total, x).shape == x.shape
 
 
+def test_gradient_of_both_biases_is_freed():
+    given = [tf.Variable(random(*shape)) for shape in ((3, 2, 4), (5, 4), (5, 5), (5,), (5,))]
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(rnn_layer(*given).output)
+    found = tape.gradient(total, given)
+    np.testing.assert_array_equal(found[3], found[4])
+    watched = [weakref.ref(gradient) for gradient in found]
+    del found
+    gc.collect()
+    assert [gone() for gone in watched] == [None] * 5
+
+
 def test_sparse_gradient_that_arrives_is_made_dense():
     def loss(op, x, y):
         return tf.gather(op(x, y), [1, 3, 1])
