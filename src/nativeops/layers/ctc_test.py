@@ -245,6 +245,13 @@ for reduction in ("sum", "sum_over_batch_size"):
 again = keras.losses.deserialize(keras.losses.serialize(CTC()))
 assert type(again) is CTC
 
+try:
+    CTC()(labels[0], logits[0])
+except ValueError as error:
+    assert "CTC: `y_pred` must have 3 axes [b t c], but has 2." in str(error), error
+else:
+    raise AssertionError
+
 frames = np.eye(60, dtype="float32").reshape(3, 20, 60)
 def train(loss):
     model = keras.Sequential([keras.Input((20, 60)), keras.layers.Dense(6, use_bias=False)])

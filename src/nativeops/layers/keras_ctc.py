@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from nativeops.errors import ShapeError, message
 from nativeops.ops.ctc_loss import ctc_losses
 
 
@@ -24,5 +25,10 @@ class CTC(keras.losses.CTC):  # type: ignore[misc]
         """The losses of labels ``[b, s]`` and logits ``[b, t, c]``."""
         labels = ops.cast(y_true, "int32")
         lengths = ops.sum(ops.cast(ops.not_equal(labels, 0), "int32"), axis=-1)
-        logits = ops.transpose(ops.convert_to_tensor(y_pred), (1, 0, 2))
+        logits = ops.convert_to_tensor(y_pred)
+        known = getattr(logits.shape, "rank", 0) is not None  # else only TensorFlow's run tells
+        if known and len(logits.shape) != 3:
+            text = f"`y_pred` must have 3 axes [b t c], but has {len(logits.shape)}."
+            raise ShapeError(message("CTC", text))
+        logits = ops.transpose(logits, (1, 0, 2))
         return ctc_losses(logits, labels, None, ops.cast(lengths, "int32")).loss

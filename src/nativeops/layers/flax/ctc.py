@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from nativeops.errors import ShapeError, message
 from nativeops.ops.ctc_loss import ctc_losses
 
 
@@ -32,6 +33,21 @@ def ctc_loss(
         log_epsilon: Changes nothing: no logarithm of zero is needed, since impossible ways are
             exactly impossible.
     """
-    lengths = (jnp.sum(1 - jnp.asarray(p, jnp.int32), 1) for p in (logit_paddings, label_paddings))
-    time_major = jnp.swapaxes(jnp.asarray(logits), 0, 1)
-    return ctc_losses(time_major, jnp.asarray(labels, jnp.int32), *lengths, blank=blank_id).loss
+    x, targets = jnp.asarray(logits), jnp.asarray(labels, jnp.int32)
+    for name, array, axes in (("logits", x, ["b", "t", "k"]), ("labels", targets, ["b", "n"])):
+        if array.ndim != len(axes):
+            text = f"`{name}` must have {len(axes)} axes [{' '.join(axes)}], but has {array.ndim}."
+            raise ShapeError(message("ctc_loss", text))
+    frames = _lengths("logit_paddings", logit_paddings, "logits", x)
+    counts = _lengths("label_paddings", label_paddings, "labels", targets)
+    return ctc_losses(jnp.swapaxes(x, 0, 1), targets, frames, counts, blank=blank_id).loss
+
+
+def _lengths(name: str, paddings: Any, other: str, array: Any) -> Any:
+    """The sizes that paddings leave. Paddings of fewer frames would leave those frames alone."""
+    paddings = jnp.asarray(paddings, jnp.int32)
+    if paddings.shape != array.shape[:2]:
+        text = f"`{name}` must have the shape {list(array.shape[:2])}, the first two axes of "
+        text += f"`{other}`, but has {list(paddings.shape)}."
+        raise ShapeError(message("ctc_loss", text))
+    return jnp.sum(1 - paddings, 1)
