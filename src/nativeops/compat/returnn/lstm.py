@@ -15,7 +15,8 @@ __all__ = ["lstm_low_mem", "native_lstm", "native_lstm2", "two_d_lstm"]
 
 
 def native_lstm(z: Any, w_re: Any, c: Any, index: Any) -> tuple[Any, Any]:
-    """NativeLstm (LstmGenericBase), whose state is 0 after a frame that the index leaves out.
+    """NativeLstm (LstmGenericBase): after a frame that the index leaves out, the output before the
+    next step is 0, while the cell is that of the last step.
 
     Args:
         z: Products of the inputs, with biases, ``[time, batch, 4 · dim]``: cell-in, input, forget
