@@ -13,7 +13,7 @@ probabilities.
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,8 @@ def from_arcs(
     """
     _check_given("from_arcs", given)
     listed = [_arcs(b, own) for b, own in enumerate(_items("from_arcs", "arcs", arcs, "lists"))]
-    first_states = list(starts) if isinstance(starts, Iterable) else [starts] * len(listed)
+    one = getattr(starts, "ndim", 1) == 0 or not isinstance(starts, Iterable)
+    first_states: list[Any] = [starts] * len(listed) if one else [*cast(Any, starts)]
     given_ends = [{}] * len(listed) if ends is None else _items("from_arcs", "ends", ends, "maps")
     finals = [_final(b, own) for b, own in enumerate(given_ends)]
     if not len(listed) == len(first_states) == len(finals):
@@ -234,8 +235,8 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
 
     arrays = _named("draw", automata)
     batch = arrays["start_end_states"].shape[1]
-    if not -batch <= sequence < batch:
-        text = f"`sequence` is {sequence}, but there are {batch} sequences."
+    if not (_is_count(sequence, -batch) and sequence < batch):
+        text = f"`sequence` is {sequence!r}, but there are {batch} sequences."
         raise RangeError(message("draw", text))
     sequence %= batch
     edges, weights, start_end = (arrays[name] for name in Automata._fields[:3])
@@ -254,10 +255,21 @@ def draw(automata: Any, sequence: int = 0, labels: Sequence[str] | None = None) 
         )
     for (source, target, label, b), cost in zip(edges.T.tolist(), weights, strict=True):
         if b == sequence and cost < np.inf:
-            said = str(label) if labels is None else labels[label]
+            said = _name(labels, label)
             text = said if cost == 0 else f"{said} / {cost:.3g}"
-            picture.edge(str(source), str(target), label=text)
+            # Graphviz would take `<s>` for its HTML, and what is behind a backslash for its own.
+            picture.edge(str(source), str(target), label=graphviz.escape(text))
     return picture
+
+
+def _name(labels: Any, label: int) -> str:
+    """What a class is called."""
+    try:
+        return str(label if labels is None else labels[label])
+    except LookupError:
+        text = f"`labels` has no name for class {label}, which an edge says."
+        hint = "name all classes, or leave `labels` away."
+        raise RangeError(message("draw", text, hint=hint)) from None
 
 
 def _named(op: str, automata: Any) -> dict[str, Any]:
@@ -432,10 +444,10 @@ def _check_count(op: str, name: str, number: Any) -> None:
         raise RangeError(message(op, text))
 
 
-def _is_count(number: Any) -> bool:
-    """Whether it is of a type for integers, and from 0 to what an int32 holds."""
+def _is_count(number: Any, least: int = 0) -> bool:
+    """Whether it is of a type for integers, and from `least` to what an int32 holds."""
     try:
-        return 0 <= operator.index(number) <= MOST
+        return least <= operator.index(number) <= MOST
     except (TypeError, AttributeError):  # the latter of TensorFlow's floats
         return False
 

@@ -4,6 +4,7 @@
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,6 +144,12 @@ def test_arcs_that_mean_nothing_are_refused(arcs, options, text: str) -> None:
 
 
 @pytest.mark.filterwarnings("error")
+def test_one_start_of_all_may_be_an_array() -> None:
+    arcs = [[(0, 1, 1), (1, 0, 2)]] * 2
+    for one in (np.array(1), np.int64(1)):
+        assert automata.from_arcs(arcs, one).start_end_states[0].tolist() == [1, 3]
+
+
 def test_the_cost_of_no_edge_is_infinite() -> None:
     made = automata.from_arcs([[(0, 1, 2, math.inf), (0, 1, 2, 3e38)]], given="cost")
     np.testing.assert_array_equal(made.weights, np.array([math.inf, 3e38], np.float32))
@@ -422,6 +429,30 @@ def test_picture_shows_states_labels_and_costs() -> None:
     assert "start -> 0" in source
     assert "start -> 3" in automata.draw(made, 1).source
     assert "inf" not in automata.draw(automata.ctc([[1, 1]])).source
+
+
+def test_picture_shows_names_as_they_are() -> None:
+    pytest.importorskip("graphviz")
+    made = automata.hmm([[0, 1, 2]], loop=None, forward=1.0)
+    source = automata.draw(made, labels=["<s>", "\\n", 'ü"']).source
+    for name in ('"<s>"', r'"\\n"', r'"ü\""'):  # which Graphviz reads as the label itself
+        assert f"[label={name}]" in source
+    assert "[label=7]" in automata.draw(automata.hmm([[0]]), labels={0: 7}).source
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"labels": ["a", "b"]}, "`labels` has no name for class 2"),
+        ({"labels": {0: "a", 1: "b"}}, "`labels` has no name for class 2"),
+        ({"sequence": "0"}, "`sequence` is '0', but there are 1 sequences"),
+        ({"sequence": 0.0}, "`sequence` is 0.0, but there are 1 sequences"),
+    ],
+)
+def test_picture_of_what_is_not_there_is_refused(options: Any, text: str) -> None:
+    pytest.importorskip("graphviz")
+    with pytest.raises(RangeError, match=f"draw: {text}"):
+        automata.draw(automata.ctc([[1, 2]]), **options)
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
