@@ -291,7 +291,10 @@ def chunk_view(x: Array, *, chunk_size: int, chunk_step: int) -> Array:
         text = f"`x` must be a NumPy array or a PyTorch tensor, but is {type(x).__name__}."
         raise ArgumentError(message("chunk_view", text, hint="call `chunk`, which copies."))
     chunk.bind((x,), {"chunk_size": chunk_size, "chunk_step": chunk_step})
-    time = x.shape[0] if len(x.shape) == 3 else -1
+    if len(x.shape) != 3:
+        text = f"`x` must have 3 axes [t b d], but has {len(x.shape)}."
+        raise ShapeError(message("chunk_view", text))
+    time = x.shape[0]
     if time < chunk_size or (time - chunk_size) % chunk_step:
         text = f"chunks of {chunk_size} frames every {chunk_step} do not end with the last frame "
         text += f"of `x`, whose shape is {list(x.shape)}."

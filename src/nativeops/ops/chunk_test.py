@@ -332,6 +332,13 @@ def test_view_of_frames_that_do_not_fit_is_refused(time: int) -> None:
         chunk_view(np.zeros((time, 1, 1)), chunk_size=5, chunk_step=4)
 
 
+@pytest.mark.parametrize("shape", [(), (6,), (6, 2), (6, 2, 1, 1)])
+def test_view_of_other_axes_is_refused_as_such(shape: tuple[int, ...]) -> None:
+    text = rf"chunk_view: `x` must have 3 axes \[t b d\], but has {len(shape)}"
+    with pytest.raises(ShapeError, match=text):
+        chunk_view(np.zeros(shape), chunk_size=2, chunk_step=2)
+
+
 def test_view_of_arrays_without_steps_is_refused() -> None:
     jax = pytest.importorskip("jax")
     with pytest.raises(ArgumentError, match="call `chunk`, which copies"):
