@@ -5,6 +5,7 @@ from typing import Annotated, Any, Generic, NamedTuple, cast
 
 import numpy as np
 
+from nativeops.arrays import check_unmasked
 from nativeops.declare import Array, AtLeast, AtMost, Bool, Float, Lengths, op
 from nativeops.errors import ArgumentError, ShapeError, message
 
@@ -290,6 +291,7 @@ def chunk_view(x: Array, *, chunk_size: int, chunk_step: int) -> Array:
     if not is_tensor and not isinstance(x, np.ndarray):
         text = f"`x` must be a NumPy array or a PyTorch tensor, but is {type(x).__name__}."
         raise ArgumentError(message("chunk_view", text, hint="call `chunk`, which copies."))
+    check_unmasked("chunk_view", "x", x)
     chunk.bind((x,), {"chunk_size": chunk_size, "chunk_step": chunk_step})
     if len(x.shape) != 3:
         text = f"`x` must have 3 axes [t b d], but has {len(x.shape)}."

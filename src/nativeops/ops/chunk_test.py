@@ -339,6 +339,12 @@ def test_view_of_other_axes_is_refused_as_such(shape: tuple[int, ...]) -> None:
         chunk_view(np.zeros(shape), chunk_size=2, chunk_step=2)
 
 
+def test_view_shows_no_masked_elements_as_numbers() -> None:
+    x = np.ma.masked_less(np.arange(6.0).reshape(6, 1, 1), 2)
+    with pytest.raises(ArgumentError, match="chunk_view: `x` must have no masked elements"):
+        chunk_view(x, chunk_size=2, chunk_step=2)
+
+
 def test_view_of_arrays_without_steps_is_refused() -> None:
     jax = pytest.importorskip("jax")
     with pytest.raises(ArgumentError, match="call `chunk`, which copies"):
