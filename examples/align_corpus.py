@@ -88,19 +88,20 @@ def features(path: str) -> Any:
     size, step = round(2.5 * STEP * rate), round(STEP * rate)
     signal = np.pad(signal, (0, max(0, size - len(signal))))
     windows = np.lib.stride_tricks.sliding_window_view(signal, size)[::step]
-    energy = np.abs(np.fft.rfft(windows * np.hanning(size), 512)) ** 2
-    mel = np.log(energy @ filters(rate).T + 1e-6).astype(np.float32)
+    points = max(512, 1 << (size - 1).bit_length())  # fewer than a window has would cut its end off
+    energy = np.abs(np.fft.rfft(windows * np.hanning(size), points)) ** 2
+    mel = np.log(energy @ filters(rate, points).T + 1e-6).astype(np.float32)
     mel = (mel - mel.mean(0)) / (mel.std(0) + 1e-3)
     mel = np.pad(mel, ((0, -len(mel) % STACKED), (0, 0)))
     return mel.reshape(-1, STACKED * BANDS)
 
 
-def filters(rate: int) -> Any:
-    """Triangles over the spectrum whose corners are equally far apart in mel."""
+def filters(rate: int, points: int) -> Any:
+    """Triangles over the spectrum of so many points, their corners equally far apart in mel."""
     highest = 2595 * math.log10(1 + rate / 2 / 700)
     corners = 700 * (10 ** (np.linspace(0, highest, BANDS + 2) / 2595) - 1)
     low, middle, high = (corners[i : i + BANDS, None] for i in range(3))
-    frequency = np.fft.rfftfreq(512, 1 / rate)
+    frequency = np.fft.rfftfreq(points, 1 / rate)
     rising, falling = (frequency - low) / (middle - low), (high - frequency) / (high - middle)
     return np.clip(np.minimum(rising, falling), 0, None)
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import random
+import runpy
 import subprocess
 import sys
 import time
@@ -94,6 +95,18 @@ def test_words_are_found_where_they_were_said(made, aligned) -> None:
             assert last == pytest.approx(end, abs=LETTER), (name, word)
             assert 0.3 < sure <= 1
             start = end + PAUSE
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 48000])
+def test_features_see_whole_windows_at_any_rate(rate: int, tmp_path: Path) -> None:
+    example = runpy.run_path(str(EXAMPLE))
+    click = np.zeros(rate, "<i2")
+    click[round(0.12083 * rate)] = 2**14  # it lies in the windows that begin at 0.10, 0.11 and 0.12
+    with wave.open(str(tmp_path / "click.wav"), "wb") as file:
+        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.writeframes(click.tobytes())
+    spectra = example["features"](str(tmp_path / "click.wav")).reshape(-1, example["BANDS"])
+    assert np.flatnonzero(spectra.max(1) > 0.5).tolist() == [10, 11, 12]
 
 
 def test_what_is_done_is_not_done_again_nor_mixed_with_another_corpus(made, aligned) -> None:
