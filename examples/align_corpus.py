@@ -225,15 +225,22 @@ def shards(utterances: list[Utterance], out: Path, size: int, model: Path) -> li
     return [item for item in items if not (out / f"{item['shard']:05}.jsonl").exists()]
 
 
+def positive(text: str) -> int:
+    """A number from 1 on; else argparse says which argument has none."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("sounds", type=Path, help="recordings, and texts in .txt[.gz]")
     parser.add_argument("out", type=Path, help="where shards are written, and the model")
-    parser.add_argument("--epochs", type=int, default=40, help="of training")
-    parser.add_argument("--shard", type=int, default=16, help="utterances of a shard")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--epochs", type=positive, default=40, help="of training")
+    parser.add_argument("--shard", type=positive, default=16, help="utterances of a shard")
+    parser.add_argument("--workers", type=positive, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
 
     utterances = corpus(given.sounds)

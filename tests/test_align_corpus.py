@@ -97,6 +97,15 @@ def test_words_are_found_where_they_were_said(made, aligned) -> None:
             start = end + PAUSE
 
 
+@pytest.mark.parametrize("option", ["--epochs", "--shard", "--workers"])
+def test_numbers_of_nothing_are_refused_before_the_training(option: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path, tmp_path, option, "0"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"argument {option}: invalid positive value: '0'" in done.stderr
+
+
 @pytest.mark.parametrize("rate", [8000, 16000, 48000])
 def test_features_see_whole_windows_at_any_rate(rate: int, tmp_path: Path) -> None:
     example = runpy.run_path(str(EXAMPLE))
