@@ -77,6 +77,9 @@ def ctc_beam_search(
     if not -math.inf < weight < math.inf:  # which torch.compile can follow, too
         text = f"`scorer_weight` must be a finite number, but is {scorer_weight!r}."
         raise RangeError(message("ctc_beam_search", text))
+    if scorer is not None and not callable(scorer):
+        text = f"`scorer` must be a function of prefixes, but is {type(scorer).__name__}."
+        raise ArgumentError(message("ctc_beam_search", text))
     if scorer is None or getattr(logits, "ndim", 0) not in (3, None):  # TensorFlow may not know it
         return _native(logits, own, options)
     # The op tells what is wrong, in its own words, and is done long before the search in NumPy.

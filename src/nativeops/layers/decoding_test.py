@@ -72,6 +72,13 @@ def test_scorer_sees_each_prefix_of_a_frame_at_once_and_none_twice_while_it_stay
     assert all(len(set(prefixes)) == len(prefixes) for prefixes in calls)
 
 
+@pytest.mark.parametrize("wrong", [3, np.zeros((1, 3)), "lm.arpa"])
+def test_scorer_that_is_no_function_is_told(wrong: object) -> None:
+    text = f"`scorer` must be a function of prefixes, but is {type(wrong).__name__}"
+    with pytest.raises(ArgumentError, match=text):
+        nativeops.ctc_beam_search(np.zeros((4, 1, 3)), scorer=wrong)  # type: ignore[arg-type]
+
+
 def test_scorer_may_forbid_labels() -> None:
     x = RANDOM.standard_normal((12, 1, 5))
     never = np.array([[0, 0, -np.inf, 0, -np.inf]])
