@@ -320,6 +320,8 @@ class Signature:
             if array.dtype not in spec.dtypes:
                 text = f"`{spec.name}` must be {_either(spec.dtypes)}, but is {array.dtype}."
                 hint = f"convert `{spec.name}` to {spec.dtypes[0]} first."
+                if array.dtype.startswith(("str", "bytes")) and is_integer(spec.dtypes[0]):
+                    hint = f"number the texts in `{spec.name}`, equal ones by the same number."
             elif dtype != array.dtype:
                 text = f"`{name}` is {dtype} but `{spec.name}` is {array.dtype}."
                 hint = f"convert one of them, for example `{spec.name}` to {dtype}."

@@ -11,6 +11,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
 from nativeops import NativeOpsError, edit_alignment, edit_distance, pairwise_edit_distance
+from nativeops.errors import DtypeError
 from nativeops.ops.edit_distance import normalized_edit_distance
 from nativeops.testing import installed
 from nativeops.testing.arrays import arrays_of
@@ -347,3 +348,10 @@ def test_longer_sequences_than_distances_can_tell_are_refused(level: str) -> Non
         assert edit_distance(long, empty, a_len=np.array([7], "int32")).tolist() == [7]
         with pytest.raises(NativeOpsError, match=r"`a_len\[0\]` is 1073741824"):
             edit_distance(long, empty, a_len=np.array([2**30], "int32"))
+
+
+@pytest.mark.parametrize("kind", ["U", "S"])
+def test_words_are_to_be_numbered_and_not_converted(kind: str) -> None:
+    words = np.array([["the", "cat"]], kind)
+    with pytest.raises(DtypeError, match="hint: number the texts in `a`, equal ones by the same"):
+        edit_distance(words, words)
