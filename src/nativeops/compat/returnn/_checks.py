@@ -32,6 +32,14 @@ def check_axes(op: str, **given: tuple[Any, str]) -> None:
                 raise ShapeError(message(op, text))
 
 
+def check_tensors(op: str, **given: Any) -> None:
+    """Refuse what is no tensor of PyTorch, before it is asked for what only those have."""
+    for name, value in given.items():
+        if not isinstance(value, sys.modules["torch"].Tensor):
+            text = f"`{name}` must be a tensor, but is {type(value).__name__}."
+            raise ArgumentError(message(op, text, hint="make it one with `torch.as_tensor`."))
+
+
 def can_read(*tensors: Any) -> bool:
     """Whether the values of tensors can be looked at: nobody waits, no compiler stops at it."""
     is_wrapped = sys.modules["torch"]._C._functorch.is_functorch_wrapped_tensor

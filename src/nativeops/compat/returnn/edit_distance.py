@@ -4,12 +4,12 @@
 One thing differs: a length beyond the array is an error, where RETURNN returns -1.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
-from nativeops.compat.returnn._checks import can_read, check_axes
+from nativeops.compat.returnn._checks import can_read, check_axes, check_tensors, whole
 from nativeops.errors import ArgumentError, DtypeError, RangeError, message
 from nativeops.ops.edit_distance import edit_distance as _edit_distance
 from nativeops.ops.next_edit_distance import (
@@ -81,11 +81,15 @@ def _check(op: str, a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor") 
     )
 
 
-def _each(successors: "Tensor | int", a: "Tensor") -> "Tensor":
+def _each(op: str, successors: "Tensor | int", a: "Tensor") -> "Tensor":
     """The labels that may follow."""
-    if isinstance(successors, (int, np.integer)):
+    if isinstance(successors, (int, np.integer)) and not isinstance(successors, bool):
+        if successors < 0:
+            text = f"`successors` is {successors}, but must be at least 0."
+            raise RangeError(message(op, text))
         return torch.arange(successors, device=a.device)
-    return successors
+    check_tensors(op, successors=successors)
+    return cast("Tensor", successors)
 
 
 def edit_distance(a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor") -> "Tensor":
@@ -108,9 +112,10 @@ def optimal_completion_edit_distance_per_successor(
     a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor", successors: "Tensor | int"
 ) -> "Tensor":
     """The same with each successor behind ``a``, ``[B, N]``; an int is that many, from 0 on."""
-    _check("optimal_completion_edit_distance_per_successor", a, a_len, b, b_len)
+    op = "optimal_completion_edit_distance_per_successor"
+    _check(op, a, a_len, b, b_len)
     lengths = _int32(a_len), _int32(b_len)
-    a, b, labels = _labels(a, b, _each(successors, a))
+    a, b, labels = _labels(a, b, _each(op, successors, a))
     return _per_successor(a, b, labels, *lengths)
 
 
@@ -134,6 +139,8 @@ def next_edit_distance_reduce(
     a_blank_idx: int | None = None,
 ) -> "Tensor":
     """The distances ``[B, N]`` with each candidate ``a`` ``[B or 1, N]`` for the next label."""
+    blank = -1 if a_blank_idx is None else a_blank_idx
+    blank = whole("next_edit_distance_reduce", "a_blank_idx", blank)
     a, b = _labels(a, b)
     given = _int32(a_n), _int32(a_ended), b, _int32(b_len)
     return _next_edit_distance_reduce(
@@ -141,7 +148,7 @@ def next_edit_distance_reduce(
         a,
         *given,
         optimal_completion=bool(optimal_completion),
-        a_blank_idx=-1 if a_blank_idx is None else int(a_blank_idx),
+        a_blank_idx=blank,
     )
 
 
@@ -173,7 +180,8 @@ def optimal_completion_edit_distance_per_successor_via_next_edit_distance(
     a: "Tensor", a_len: "Tensor", b: "Tensor", b_len: "Tensor", successors: "Tensor | int"
 ) -> "Tensor":
     """`optimal_completion_edit_distance_per_successor` label by label."""
-    labels = _each(successors, a)[None]
+    op = "optimal_completion_edit_distance_per_successor_via_next_edit_distance"
+    labels = _each(op, successors, a)[None]
     row = edit_distance_via_next_edit_distance_row(a, a_len, b, b_len, full_row_output=True)
     still = torch.zeros_like(_int32(a_len))
     return next_edit_distance_reduce(row, labels, a_len, still, b, b_len, optimal_completion=True)

@@ -121,4 +121,30 @@ def test_what_is_no_tensor_is_refused(batch) -> None:
     with pytest.raises(ArgumentError, match=r"`a_len` must be an array \[batch\], but is list"):
         returnn.edit_distance(a, a_len.tolist(), b, b_len)
     with pytest.raises(ArgumentError, match="labels and lengths must be tensors, not list"):
-        returnn.optimal_completion_edit_distance_per_successor(*batch, [1, 2])
+        returnn.next_edit_distance_row([[0]], a[:, 0], a_len, a_len, b, b_len)
+
+
+@pytest.mark.parametrize("via", ["", "_via_next_edit_distance"])
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (-1, "`successors` is -1, but must be at least 0"),
+        (True, "`successors` must be a tensor, but is bool"),
+        (3.0, "`successors` must be a tensor, but is float"),
+        ([1, 2], "`successors` must be a tensor, but is list"),
+    ],
+)
+def test_successors_that_are_no_labels_are_refused(batch, wrong, text: str, via: str) -> None:
+    name = f"optimal_completion_edit_distance_per_successor{via}"
+    with pytest.raises((ArgumentError, RangeError), match=f"^{name}: {text}"):
+        getattr(returnn, name)(*batch, wrong)
+
+
+@pytest.mark.parametrize("wrong", [1.5, "x", float("nan")])
+def test_a_blank_that_is_no_integer_is_refused(wrong: object) -> None:
+    row, zero = torch.arange(4)[None], torch.tensor([0])
+    b, candidates = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2]])
+    with pytest.raises(DtypeError, match="`a_blank_idx` must be an integer"):
+        returnn.next_edit_distance_reduce(
+            row, candidates, zero, zero, b, zero + 3, a_blank_idx=wrong
+        )  # fmt: skip
