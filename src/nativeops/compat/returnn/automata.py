@@ -17,7 +17,7 @@ import torch
 
 from nativeops import ops
 from nativeops.arrays import integers
-from nativeops.compat.returnn._checks import can_read, check_axes
+from nativeops.compat.returnn._checks import can_read, check_axes, check_tensors
 from nativeops.errors import RangeError, message
 from nativeops.layers.ctc import ctc_loss as _ctc_loss
 
@@ -53,6 +53,7 @@ def get_ctc_fsa_fast_bw(
             ``5 · Σ seq_lens + 5 · B``; else each has ``5 S + 5`` edges.
     """
     op = "get_ctc_fsa_fast_bw"
+    check_tensors(op, targets=targets)
     lengths = integers(op, "seq_lens", seq_lens, targets)
     check_axes(op, targets=(targets, "b s"), seq_lens=(lengths, "b"))
     options: Any = {"blank": blank_idx, "label_loop": label_loop}
@@ -100,6 +101,7 @@ def fast_baum_welch(
         n_states: Not used.
     """
     op = "fast_baum_welch"
+    check_tensors(op, am_scores=am_scores, seq_mask=seq_mask, weights=weights)
     check_axes(op, am_scores=(am_scores, "t b c"), seq_mask=(seq_mask, "frames b"))
     lengths = _lengths(seq_mask, op).to(am_scores.device)
     weights = weights.to(am_scores.dtype)
@@ -135,6 +137,7 @@ def fast_baum_welch_packed(
         max_seq_states: Not used, likewise.
     """
     op = "fast_baum_welch_packed"
+    check_tensors(op, am_scores=am_scores, seq_mask=seq_mask, weights=weights)
     starts = integers(op, "seq_starts", seq_starts, am_scores)
     check_axes(op, seq_starts=(starts, "b"), seq_mask=(seq_mask, "frames b"))
     lengths = _lengths(seq_mask, op).to(am_scores.device)
@@ -170,6 +173,7 @@ def fast_viterbi(
         mask_idx: What the alignment says beyond a sequence's end.
         n_states: Not used.
     """
+    check_tensors("fast_viterbi", am_scores=am_scores, weights=weights)
     lengths = integers("fast_viterbi", "am_seq_len", am_seq_len, am_scores)
     check_axes("fast_viterbi", am_scores=(am_scores, "t b c"), am_seq_len=(lengths, "b"))
     scores = weights.to(am_scores.dtype)
@@ -230,6 +234,7 @@ def ctc_best_path(
         blank_index: The class of the blank; from the last, if negative.
     """
     op = "returnn.ctc_best_path"  # our op of that name is another function
+    check_tensors(op, logits=logits, targets=targets)
     scores, frames, lengths = _time_major(
         op, logits.detach(), logits_seq_lens, targets_seq_lens, logits_time_major
     )
@@ -268,6 +273,7 @@ def ctc_loss(
         blank_index: The class of the blank; from the last, if negative.
         max_approx: The best path instead of all.
     """
+    check_tensors("ctc_loss", logits=logits, targets=targets)
     scores, frames, lengths = _time_major(
         "ctc_loss", logits, logits_seq_lens, targets_seq_lens, logits_time_major
     )
@@ -334,6 +340,7 @@ def ctc_loss_packed(
         edges_bound: Not used: there are no edges.
     """
     op = "ctc_loss_packed"
+    check_tensors(op, logits=logits, targets=targets)
     starts = integers(op, "seq_starts", seq_starts, logits)
     frames = integers(op, "logits_seq_lens", logits_seq_lens, logits)
     lengths = integers(op, "targets_seq_lens", targets_seq_lens, logits)

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import nativeops  # noqa: E402
 from nativeops.compat import returnn  # noqa: E402
-from nativeops.errors import DtypeError, RangeError, ShapeError  # noqa: E402
+from nativeops.errors import ArgumentError, DtypeError, RangeError, ShapeError  # noqa: E402
 
 RANDOM = np.random.default_rng(2)
 INF = float("inf")
@@ -469,3 +469,16 @@ def test_best_path_through_an_impossible_frame_is_none() -> None:
     gradient = given["logits"].grad
     assert not gradient[1].any()
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["ctc_loss", "ctc_best_path", "ctc_loss_packed"])
+@pytest.mark.parametrize("argument", ["logits", "targets"])
+def test_what_is_no_tensor_is_told_by_name(name: str, argument: str) -> None:
+    given = {
+        "logits": torch.zeros(1, 4, 3) if name != "ctc_loss_packed" else torch.zeros(4, 3),
+        "logits_seq_lens": [4], "targets": torch.tensor([[1]]), "targets_seq_lens": [1],
+    }  # fmt: skip
+    given |= {"seq_starts": [0]} if name == "ctc_loss_packed" else {}
+    given[argument] = np.asarray(given[argument])
+    with pytest.raises(ArgumentError, match=f"`{argument}` must be a tensor, but is ndarray"):
+        getattr(returnn, name)(**given)
