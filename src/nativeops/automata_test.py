@@ -143,13 +143,13 @@ def test_arcs_that_mean_nothing_are_refused(arcs, options, text: str) -> None:
         automata.from_arcs(arcs, **options)
 
 
-@pytest.mark.filterwarnings("error")
 def test_one_start_of_all_may_be_an_array() -> None:
     arcs = [[(0, 1, 1), (1, 0, 2)]] * 2
     for one in (np.array(1), np.int64(1)):
         assert automata.from_arcs(arcs, one).start_end_states[0].tolist() == [1, 3]
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_cost_of_no_edge_is_infinite() -> None:
     made = automata.from_arcs([[(0, 1, 2, math.inf), (0, 1, 2, 3e38)]], given="cost")
     np.testing.assert_array_equal(made.weights, np.array([math.inf, 3e38], np.float32))
