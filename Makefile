@@ -60,6 +60,7 @@ test-races: $(built) ## Run GPU-style kernels with real threads under ThreadSani
 # Core, bindings and kernels with checks of memory and of undefined behaviour, in a build aside, for
 # an instruction set that any machine of today has. The cases of the matrix, and the tests that name
 # an instruction set, run the portable kernels too. Guard pages around arrays add nothing here.
+SANITIZED ?= tests/test_matrix.py build/sanitizers/package/nativeops/ops
 PRELOAD = $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libubsan.so)
 test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and UBSanitizer
 	$(python) tests/aside.py build/sanitizers -DNATIVEOPS_CUDA=off \
@@ -68,7 +69,7 @@ test-sanitizers: $(built) ## Run the NumPy tests of the ops under Address- and U
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  build/sanitizers/environment/bin/python -m pytest $(workers) $(TESTS) \
 	  -k "not torch and not jax and not tensorflow and not mistake and not stay_inside" \
-	  -m "not cuda and not races and not slow" tests/test_matrix.py build/sanitizers/package/nativeops/ops
+	  -m "not cuda and not races and not slow" $(SANITIZED)
 
 # The level that this machine may not have, by the names of its ops.
 test-tiles: $(built) ## Run the recurrent layers on AMX tiles in software (needs AVX-512 with bf16)

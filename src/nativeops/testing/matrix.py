@@ -78,12 +78,14 @@ def cases(
 
     `brief` leaves out what depends on the kernel alone: all dtypes, an empty array, leading axes,
     attributes, absent inputs, and one large enough for threads. So does a mode that compiles each
-    case, which takes long; an op that is derived from another has that one's attributes there.
+    case, which takes long; an op that is derived from another has that one's attributes there, and
+    PyTorch's compiler, which takes seconds a case, has those of eager calls.
     """
     check_sizes(op)
     brief = brief or mode == "compiled" or framework in COMPILING
+    few = brief and (op.twice is not None or (framework, mode) == ("torch", "compiled"))
     choices = dtype_choices(op)
-    for number, (group, changes) in enumerate(_variations(op, framework in STRIDED, brief)):
+    for number, (group, changes) in enumerate(_variations(op, framework in STRIDED, brief, few)):
         for dtypes in _chosen(choices, number, group, brief):
             given: dict[str, Any] = {
                 "sizes": base_sizes(op),
@@ -119,7 +121,9 @@ def _chosen(
     return [choices[0], choices[1 + number % (len(choices) - 1)]]
 
 
-def _variations(op: Op[Any], strided: bool, brief: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _variations(
+    op: Op[Any], strided: bool, brief: bool, few: bool
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What differs from the plainest case, one thing at a time."""
     for layout in list(LAYOUTS)[: None if not brief else 2] if strided else ["contiguous"]:
         yield "layout", {"layout": layout}
@@ -133,12 +137,11 @@ def _variations(op: Op[Any], strided: bool, brief: bool) -> Iterator[tuple[str, 
     sizes_list = list(all_sizes(op, defaults(op)))
     for sizes in sizes_list[:1] if brief else sizes_list:
         yield "sizes", {"sizes": sizes, "leads": _leads(op, [()])}
-    derived = brief and op.twice is not None
-    for attributes in itertools.islice(all_attributes(op), 1, 1 if derived else None):
+    for attributes in itertools.islice(all_attributes(op), 1, 1 if few else None):
         yield "attributes", {"attributes": attributes}
     for attributes in [] if brief else mixed_attributes(op):
         yield "together", {"attributes": attributes, "layout": "every second"}
-    for absent in all_absent(op)[-1 if derived else 0 :]:
+    for absent in all_absent(op)[-1 if few else 0 :]:
         yield "absent", {"absent": absent}
     yield "large", {"sizes": large_sizes(op), "leads": _leads(op, [(3,)])}
 
