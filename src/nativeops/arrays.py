@@ -150,6 +150,14 @@ def check_unmasked(op: str, name: str, array: Any, hint: str = "") -> None:
         raise ArgumentError(message(op, text, hint=hint))
 
 
+def check_rank(op: str, name: str, array: Any, axes: str) -> None:
+    """Refuse another number of axes than these, unless only TensorFlow's run tells it."""
+    wanted, known = len(axes.split()), getattr(array.shape, "rank", 0) is not None
+    if known and len(array.shape) != wanted:
+        text = f"`{name}` must have {wanted} axes [{axes}], but has {len(array.shape)}."
+        raise ShapeError(message(op, text))
+
+
 def _unreadable(op: str, name: str, values: Any, error: Exception) -> ArgumentError:
     """Of lists in lists of unlike sizes, and of numbers that a framework only traces."""
     text = f"`{name}` must be an array, but is {type(values).__name__}, of which NumPy makes none: "

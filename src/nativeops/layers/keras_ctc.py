@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from nativeops.errors import ShapeError, message
+from nativeops.arrays import check_rank
 from nativeops.ops.ctc_loss import ctc_losses
 
 
@@ -26,9 +26,6 @@ class CTC(keras.losses.CTC):  # type: ignore[misc]
         labels = ops.cast(y_true, "int32")
         lengths = ops.sum(ops.cast(ops.not_equal(labels, 0), "int32"), axis=-1)
         logits = ops.convert_to_tensor(y_pred)
-        known = getattr(logits.shape, "rank", 0) is not None  # else only TensorFlow's run tells
-        if known and len(logits.shape) != 3:
-            text = f"`y_pred` must have 3 axes [b t c], but has {len(logits.shape)}."
-            raise ShapeError(message("CTC", text))
+        check_rank("CTC", "y_pred", logits, "b t c")
         logits = ops.transpose(logits, (1, 0, 2))
         return ctc_losses(logits, labels, None, ops.cast(lengths, "int32")).loss

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, NamedTuple, cast
 
 import numpy as np
 
-from nativeops.arrays import check_unmasked
+from nativeops.arrays import check_rank, check_unmasked
 from nativeops.declare import Array, AtLeast, AtMost, Bool, Float, Lengths, op
 from nativeops.errors import ArgumentError, ShapeError, message
 
@@ -293,9 +293,7 @@ def chunk_view(x: Array, *, chunk_size: int, chunk_step: int) -> Array:
         raise ArgumentError(message("chunk_view", text, hint="call `chunk`, which copies."))
     check_unmasked("chunk_view", "x", x)
     chunk.bind((x,), {"chunk_size": chunk_size, "chunk_step": chunk_step})
-    if len(x.shape) != 3:
-        text = f"`x` must have 3 axes [t b d], but has {len(x.shape)}."
-        raise ShapeError(message("chunk_view", text))
+    check_rank("chunk_view", "x", x, "t b d")
     time = x.shape[0]
     if time < chunk_size or (time - chunk_size) % chunk_step:
         text = f"chunks of {chunk_size} frames every {chunk_step} do not end with the last frame "

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from nativeops.arrays import check_rank
 from nativeops.errors import ShapeError, message
 from nativeops.ops.ctc_loss import ctc_losses
 
@@ -34,10 +35,8 @@ def ctc_loss(
             exactly impossible.
     """
     x, targets = jnp.asarray(logits), jnp.asarray(labels, jnp.int32)
-    for name, array, axes in (("logits", x, ["b", "t", "k"]), ("labels", targets, ["b", "n"])):
-        if array.ndim != len(axes):
-            text = f"`{name}` must have {len(axes)} axes [{' '.join(axes)}], but has {array.ndim}."
-            raise ShapeError(message("ctc_loss", text))
+    check_rank("ctc_loss", "logits", x, "b t k")
+    check_rank("ctc_loss", "labels", targets, "b n")
     frames = _lengths("logit_paddings", logit_paddings, "logits", x)
     counts = _lengths("label_paddings", label_paddings, "labels", targets)
     return ctc_losses(jnp.swapaxes(x, 0, 1), targets, frames, counts, blank=blank_id).loss
