@@ -79,7 +79,7 @@ Needs unpack(const core::Op& op, PyObject* const* arrays, Call& call) {
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const char* memory;
     call.inputs[i] = nullptr;
-    if (!arrays[i]) continue;
+    if (op.inputs[i].optional && (!arrays[i] || arrays[i] == Py_None)) continue;
     call.inputs[i] = unpack(arrays[i], memory);
     if (!call.inputs[i]) return Needs::dispatcher;
     if (recording && torch.requires_grad(memory)) needs = Needs::gradient;
@@ -150,6 +150,40 @@ struct Made {
   }
 };
 
+PyObject* number_of(const core::Attribute& spec, const NativeopsAttribute& value) {
+  if (spec.type == core::AttributeType::real) return PyFloat_FromDouble(value.real);
+  if (spec.type == core::AttributeType::boolean) return PyBool_FromLong(value.integer != 0);
+  return PyLong_FromLongLong(value.integer);
+}
+
+// The values in the order of the op's schema, with None for inputs that are absent.
+PyObject* schema_values(const core::Op& op, const entry::Request& request) {
+  const size_t n_in = op.inputs.size(), n_all = n_in + op.attributes.size();
+  PyObject* values = PyList_New(static_cast<Py_ssize_t>(n_all + op.selective));
+  if (!values) return nullptr;
+  bool complete = true;
+  for (size_t i = 0; i < n_all + op.selective; ++i) {
+    PyObject* value;
+    if (i < n_in)
+      value = Py_NewRef(request.arrays[i] ? request.arrays[i] : Py_None);
+    else if (i < n_all)
+      value = number_of(op.attributes[i - n_in], request.attributes[i - n_in]);
+    else
+      value = PyLong_FromUnsignedLong(request.want);
+    complete &= value != nullptr;
+    PyList_SetItem(values, static_cast<Py_ssize_t>(i), value);
+  }
+  if (complete) return values;
+  Py_DECREF(values);
+  return nullptr;
+}
+
+bool has_outs(const core::Op& op, const entry::Request& request) {
+  bool any = false;
+  for (size_t i = 0; i < op.outputs.size(); ++i) any |= request.outs[i] != nullptr;
+  return any;
+}
+
 // `ran`: the kernel did, so that an error is none that the slow path would explain.
 PyObject* direct_call(const core::Op& op, PyObject* owner, PyObject* args, PyObject* kwargs,
                       bool& ran) {
@@ -157,8 +191,8 @@ PyObject* direct_call(const core::Op& op, PyObject* owner, PyObject* args, PyObj
   if (!entry::read(op, args, kwargs, false, request)) return nullptr;
   Call call;
   const Needs needs = unpack(op, request.arrays, call);
-  if (needs == Needs::gradient) return Py_NewRef(Py_NotImplemented);
-  if (needs == Needs::dispatcher) return nullptr;
+  if (needs == Needs::gradient && !has_outs(op, request)) return schema_values(op, request);
+  if (needs != Needs::kernel) return nullptr;
   std::memcpy(call.attributes, request.attributes, sizeof call.attributes);
   Tensor into[NATIVEOPS_MAX_ARRAYS];
   if (!unpack_outs(op, request.outs, into)) return nullptr;

@@ -13,12 +13,13 @@ PyObject* state(PyObject* self, PyObject* path);
 // forward_ad, samples, plain, inference): see frameworks/torch_direct.py. What is missing, or None.
 PyObject* connect_direct(PyObject* self, PyObject* args);
 
-// direct_torch(op, args, kwargs) -> the result; NotImplemented where only a gradient has to be
-// recorded; None where PyTorch's dispatcher has to see the call, or something must be explained.
+// direct_torch(op, args, kwargs) -> the result; the list of the values in the order of the schema
+// (None for absent inputs) where only a gradient has to be recorded; None where the dispatcher of
+// PyTorch has to see the call, or something must be explained.
 PyObject* direct(PyObject* self, PyObject* const* args, Py_ssize_t n);
 
-// direct_torch_values(id, *values in the order of the schema) -> what the op's kernel gives the
-// dispatcher; None as above.
+// direct_torch_values(id, *values in the order of the schema, None for absent inputs) -> what the
+// op's kernel gives the dispatcher; None as above.
 PyObject* values(PyObject* self, PyObject* const* args, Py_ssize_t n);
 
 }  // namespace nativeops::torch

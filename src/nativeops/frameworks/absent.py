@@ -41,10 +41,10 @@ class Absent:
         left = dict(kwargs)
         return self.fill([*args, *(left.pop(name, None) for name in self.names[len(args) :])]), left
 
-    def fill(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """All inputs with an empty array for each that is absent."""
+    def fill(self, arrays: Sequence[Any]) -> list[Any]:
+        """All inputs with an empty array for each that is absent, and what comes after them."""
         filled = [*arrays]
-        for place in range(self.required, len(arrays)):
+        for place in range(self.required, len(self.names)):
             if arrays[place] is None:
                 rank, dtype = self.wanted[place]
                 for other in self.alike[place]:

@@ -68,18 +68,19 @@ class Torch:
             values = handle.arrange(args, kwargs)
             return handle.collect(handle.full(*values), values)
         result = _direct(op, args, kwargs)
-        if result is not None and result is not NotImplemented:
+        if result is None:
+            if likes := tensor_likes((*args, *kwargs.values())):
+                return handle_torch_function(op, likes, *args, **kwargs)
+            if are_replaceable(op.signature, args, kwargs, "torch"):
+                return Torch.run(op, *as_arrays(op.signature, args, kwargs, integers))
+        elif type(result) is not list:
             return result
-        if result is None and (likes := tensor_likes((*args, *kwargs.values()))):
-            return handle_torch_function(op, likes, *args, **kwargs)
-        if are_replaceable(op.signature, args, kwargs, "torch"):
-            return Torch.run(op, *as_arrays(op.signature, args, kwargs, integers))
         handle = op.handles.get("torch") or connect(op)
         try:
             if kwargs and kwargs.get("out") is not None and handle.takes_out:
                 return run_into(op, handle, args, kwargs)
-            values = handle.arrange(args, kwargs) if kwargs or not handle.plain else args
-            if result is NotImplemented:  # nothing but a gradient has to be recorded
+            values = result or handle.arrange(args, kwargs)
+            if result:  # nothing but a gradient has to be recorded
                 result = handle.apply(handle.compute, *values)
             elif is_seen():
                 result = handle.full(*values)
@@ -100,11 +101,8 @@ def tensor_likes(values: tuple[Any, ...]) -> list[Any]:
     """
     if not _has_torch_function(values):
         return []
-    return [
-        v
-        for v in values
-        if hasattr(type(v), "__torch_function__") and not isinstance(v, torch.Tensor)
-    ]
+    likes = (value for value in values if hasattr(type(value), "__torch_function__"))
+    return [value for value in likes if not isinstance(value, torch.Tensor)]
 
 
 def connect(op: Op[Any]) -> Handle:

@@ -37,26 +37,40 @@ def nothing(rank: int, dtype: Any, arrays: Sequence[Any]) -> Any:
     return found
 
 
-def of_absent(gradients: Any, ctx: Any, optional: Sequence[tuple[int, ArraySpec]]) -> Any:
-    """What a gradient rule gave, without what it gave for absent inputs.
+def note_absent(ctx: Any, arrays: Any, optional: Sequence[tuple[int, ArraySpec]]) -> Any:
+    """The inputs with None for each that is absent: None, or the empty tensor in its place."""
+    absent = [i for i, s in optional if arrays[i] is None or s.is_absent(arrays[i].shape)]
+    ctx.absent = tuple(absent)
+    if absent:
+        ctx.device = arrays[0].device
+        arrays = [*arrays]
+        for i in absent:
+            arrays[i] = None
+    return arrays
+
+
+def for_inputs(gradients: Sequence[Any], places: Sequence[int], n_inputs: int) -> list[Any]:
+    """For each input its gradient, from those of the inputs that stand at these places.
+
+    Each is in memory of its own: who gets two of them may change one in place.
+    """
+    found: list[Any] = [None] * n_inputs
+    seen = set()
+    for place, gradient in zip(places, gradients, strict=True):
+        if gradient is not None:
+            found[place] = gradient.clone() if id(gradient) in seen else gradient
+            seen.add(id(gradient))
+    return found
+
+
+def for_absent(gradients: list[Any], ctx: Any, inputs: Sequence[ArraySpec]) -> None:
+    """Put in place of what a gradient rule gave for absent inputs what PyTorch wants for them.
 
     Whoever gave an empty tensor himself may have asked for its gradient.
     """
-    found = list(gradients)
-    for place, spec in optional:
-        if place in ctx.absent:
-            asked = ctx.needs_input_grad[place + 1]
-            found[place] = torch.zeros((0,) * len(spec.axes), device=ctx.device) if asked else None
-    return tuple(found)
-
-
-def apart(gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Each in memory of its own: who gets two of them may change one in place."""
-    found: dict[int, Any] = {}
-    return tuple([
-        one if one is None or found.setdefault(id(one), place) == place else one.clone()
-        for place, one in enumerate(gradients)
-    ])  # fmt: skip
+    for place in ctx.absent:
+        asked, rank = ctx.needs_input_grad[place + 1], len(inputs[place].axes)
+        gradients[place] = torch.zeros((0,) * rank, device=ctx.device) if asked else None
 
 
 def integers(values: Sequence[Any], dtype: Any, like: torch.Tensor) -> torch.Tensor:

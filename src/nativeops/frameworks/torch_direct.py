@@ -15,6 +15,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
+from nativeops.frameworks.absent import Absent
 from nativeops.library import extension
 
 _keys_of = torch._C._dispatch_keys
@@ -77,12 +78,19 @@ def _told() -> tuple[int, int]:
     return _included().raw_repr(), _excluded().raw_repr()
 
 
-def direct_or(dispatched: Callable[..., Any], op_id: int) -> Callable[..., Any]:
-    """A function of the values in the order of the schema: direct, or else as `dispatched`."""
+def direct_or(
+    dispatched: Callable[..., Any], op_id: int, absent: Absent | None
+) -> Callable[..., Any]:
+    """A function of the values in the order of the schema: direct, or else as `dispatched`.
+
+    Absent inputs may be None, which the schema does not allow.
+    """
     direct = extension().direct_torch_values
 
     def compute(*values: Any) -> Any:
         result = direct(op_id, *values)
-        return dispatched(*values) if result is None else result
+        if result is not None:
+            return result
+        return dispatched(*(absent.fill(values) if absent else values))
 
     return compute

@@ -2,6 +2,7 @@
 """Calls past PyTorch's dispatcher: when they are made, when not, and that the results agree."""
 
 import copy
+import re
 import subprocess
 import sys
 import weakref
@@ -16,7 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nativeops import lstm_layer, pairwise_l1, pairwise_lp
+from nativeops import lstm_layer, pairwise_l1, pairwise_lp, rnn_layer
+from nativeops.errors import ShapeError
 from nativeops.frameworks import load
 from nativeops.library import extension
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
@@ -79,12 +81,36 @@ def test_arrays_with_names_have_gradients():
 
 def test_a_gradient_alone_is_told_apart():
     leaf = X.clone().requires_grad_()
-    assert direct(pairwise_l1, leaf, Y) is NotImplemented
-    assert direct(pairwise_l1, X, torch.nn.Parameter(Y)) is NotImplemented
+    assert [id(v) for v in direct(pairwise_l1, leaf, Y)] == [id(leaf), id(Y)]
+    assert isinstance(direct(pairwise_l1, X, torch.nn.Parameter(Y)), list)
     with torch.no_grad():
         assert torch.equal(direct(pairwise_l1, leaf, Y), direct(pairwise_l1, X, Y))
-    assert direct(pairwise_l1, leaf * 1, Y) is NotImplemented
+    assert isinstance(direct(pairwise_l1, leaf * 1, Y), list)
     assert isinstance(direct(pairwise_l1, leaf.detach(), Y), torch.Tensor)
+
+
+def test_a_gradient_alone_is_told_with_the_values_of_the_schema():
+    x, weight, h_0 = torch.zeros(2, 1, 3), torch.zeros(4, 3, requires_grad=True), torch.zeros(1, 4)
+    w_hh, words = torch.zeros(4, 4), {"precision": "high", "activation": "relu", "reverse": True}
+    told = direct(rnn_layer, x, weight, w_hh, None, h_0=h_0, **words)
+    assert [*map(id, told[:7])] == [*map(id, (x, weight, w_hh, None, None, h_0, None))]
+    handle = rnn_layer.handles["torch"]
+    assert told[7:] == [*handle.arrange((x, weight, w_hh), words)][7:]
+    told = direct(pairwise_l1_grad, X.clone().requires_grad_(), Y, torch.zeros(5, 6), want=("d_x",))
+    expected = pairwise_l1_grad.handles["torch"].arrange((X, Y, told[2]), {"want": ("d_x",)})
+    assert told[3:] == [*expected[3:]]
+
+
+def test_wrong_arguments_beside_absent_ones_are_told_where_a_gradient_is_recorded():
+    x, w_ih, w_hh = torch.zeros(2, 1, 3), torch.zeros(4, 5), torch.zeros(4, 4)
+    with pytest.raises(ShapeError) as without:
+        rnn_layer(x, w_ih, w_hh)
+    with pytest.raises(ShapeError, match=re.escape(str(without.value))):
+        rnn_layer(x, w_ih.requires_grad_(), w_hh)
+
+
+def test_results_given_by_the_caller_are_left_to_the_dispatcher_where_a_gradient_is_recorded():
+    assert direct(pairwise_l1, X.clone().requires_grad_(), Y, out=torch.empty(5, 6)) is None
 
 
 class Labelled(torch.Tensor):
@@ -244,6 +270,7 @@ import torch
 old = pathlib.Path.__truediv__
 {missing}
 from nativeops import pairwise_l1
+from nativeops.errors import ShapeError
 from nativeops.frameworks import load
 from nativeops.library import extension
 assert load("torch").not_direct

@@ -9,7 +9,7 @@ import torch
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.rule import check_gradients
-from nativeops.frameworks.torch_absent import apart, of_absent
+from nativeops.frameworks.torch_absent import for_absent, for_inputs, note_absent
 from nativeops.frameworks.torch_keep import (
     applier,
     forward_of_arrays,
@@ -19,7 +19,7 @@ from nativeops.frameworks.torch_keep import (
 )
 from nativeops.signature import VARIABLES
 
-_FLOATS = VARIABLES["Float"]
+_FLOATS, _SEVERAL = VARIABLES["Float"], (tuple, list)
 
 
 class Function:
@@ -48,13 +48,15 @@ class Function:
             if spec.kept or (spec.optional and spec.name in op.gradient_names)
         )
         saved = [name for name in op.gradient_names if name in inputs or name in outputs]
-        self.pick_saved, self.saved = picker([*inputs, *outputs], saved), saved
+        self.pick_saved = picker([*inputs, *outputs], saved)
         self.kept_with = kept_with(op, saved)
         known = [*saved, *attributes, *(f"d_{name}" for name in outputs), "needs"]
         self.pick_arguments = picker(known, op.gradient_names)
         self.words = [(i, a.choices) for i, a in enumerate(signature.attributes) if a.choices]
         self.asked = [i for i, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
-        self.integers = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] not in _FLOATS]
+        # PyTorch would fill in zeros for all outputs; most of them often nobody reads.
+        self.fills = not self.single and (len(self.asked) < len(outputs) or bool(self.stops))
+        self.floats = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] in _FLOATS]
         self.rest = (None,) * (len(attributes) + self.selective)
         self.needs: dict[Any, tuple[str, ...]] = {}  # of what occurred
         forward = self.forward
@@ -72,16 +74,14 @@ class Function:
             values = (*values[:-1], values[-1] | self.read_mask)
         result = compute(*values)
         arrays = values[: self.n_inputs]
+        if self.optional:
+            arrays = note_absent(ctx, arrays, self.optional)
         saved = self.pick_saved((*arrays, result) if self.single else (*arrays, *result))
         if self.kept_with:
             saved = without_unread(saved, values, self.kept_with)
-        ctx.save_for_backward(*saved)
-        if not self.single:
+        ctx.to_save = saved  # as `save_for_backward` does
+        if self.fills:
             self._note_outputs(ctx, values, result)
-        if self.optional:
-            absent = [i for i, spec in self.optional if spec.is_absent(values[i].shape)]
-            ctx.absent = tuple(absent)
-            ctx.device = values[0].device
         if self.n_attributes:
             ctx.numbers = values[self.n_inputs : self.n_inputs + self.n_attributes]
         return result
@@ -98,10 +98,7 @@ class Function:
             wanted = [i for i, p in enumerate(pattern[1 : self.n_inputs + 1]) if p]
             needed = (f"d_{self.inputs[i]}" for i in wanted if i not in absent)
             needs = self.needs[pattern, absent] = tuple(needed)
-        if absent:
-            gone = [self.inputs[i] for i in absent]
-            saved = [None if n in gone else s for n, s in zip(self.saved, saved, strict=True)]
-        if not self.single:
+        if self.fills:
             for bit, name in self.stops:
                 if d_outputs[bit] is not None:
                     raise GradientError(op.not_through(name))
@@ -109,19 +106,16 @@ class Function:
         numbers = self._spelt(ctx.numbers) if self.n_attributes else ()
         known = (*saved, *numbers, *d_outputs, needs)
         gradients = op.gradient_rule(*self.pick_arguments(known))
-        gradients = tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
-        check_gradients(op.name, gradients, self.n_inputs - len(self.integers))
-        if len(set(map(id, gradients))) < len(gradients):
-            gradients = apart(gradients)
-        for place in self.integers:
-            gradients = (*gradients[:place], None, *gradients[place:])
-        if self.optional and ctx.absent:
-            gradients = of_absent(gradients, ctx, self.optional)
+        if not isinstance(gradients, _SEVERAL):
+            gradients = (gradients,)
+        check_gradients(op.name, gradients, len(self.floats))
+        found = for_inputs(gradients, self.floats, self.n_inputs)
+        if absent:
+            for_absent(found, ctx, op.signature.inputs)
         # Where an input was broadcast, PyTorch sums its gradient to its shape.
-        return (None, *gradients, *self.rest)
+        return (None, *found, *self.rest)
 
     def _note_outputs(self, ctx: Any, values: Any, results: Any) -> None:
-        # PyTorch would fill in zeros for all outputs; most of them nobody reads.
         ctx.set_materialize_grads(False)
         if self.asked:
             mask = values[-1] if self.selective else -1

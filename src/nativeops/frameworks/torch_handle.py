@@ -32,7 +32,6 @@ class Handle:
         self.n_inputs = len(signature.inputs)
         self.selective = signature.selective
         self.absent = absent(op, nothing)
-        self.plain = not (signature.attributes or signature.selective or self.absent)
         self.single = op.result is None
         self._into: Any = None
         self.not_compiled = not_compiled(op)  # PyTorch's compiler cannot trace how it is made
@@ -48,7 +47,7 @@ class Handle:
         name = name_of(op)
         self.full = self._register(name)
         self.raw = self._register(f"{name}.no_grad")._op
-        self.compute = direct_or(self.raw, op.id)
+        self.compute = direct_or(self.raw, op.id, self.absent)
         self.apply = Function(op, self.outputs).apply
         LIBRARY.impl(name, autograd_kernel(self), "Autograd", with_keyset=True)
         torch.library.register_vmap(f"{SPACE}::{name}", vmap_rule(self), lib=LIBRARY)
@@ -105,7 +104,7 @@ class Handle:
         declared, want = self.op.split_want(kwargs)
         arrays, attributes = self.op.bind(args, declared)
         if self.absent:
-            arrays = [*self.absent.fill(arrays)]
+            arrays = self.absent.fill(arrays)
         pairs = [(spec.choices, attributes[spec.name]) for spec in self.op.signature.attributes]
         numbers = [choices.index(value) if choices else value for choices, value in pairs]
         if not self.selective:
@@ -129,7 +128,7 @@ class Handle:
     def outputs(self, values: Sequence[Any]) -> list[tuple[tuple[Any, ...], torch.dtype]]:
         """Shape and dtype of each output; raises the errors of wrong arguments."""
         signature = self.op.signature
-        arrays = values[: self.n_inputs]
+        arrays = (self.absent.fill(values) if self.absent else values)[: self.n_inputs]
         numbers = zip(signature.attributes, values[self.n_inputs :], strict=False)
         attributes = {a.name: a.choices[n] if a.choices else n for a, n in numbers}
         described = given(self.op, self.framework, arrays)

@@ -38,6 +38,7 @@ from nativeops.layers.torch_ctc import CTCLoss
 from nativeops.layers.torch_transducer import RNNTLoss
 from nativeops.ops._steps import Precision
 
+_tracing_state = torch._C._get_tracing_state
 __all__ = ["GRU", "LSTM", "RNN", "CTCLoss", "RNNTLoss"]
 
 
@@ -82,7 +83,8 @@ class _Fused(Leaf, torch.nn.RNNBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Outputs and final states, as the forward method of PyTorch's layer has them."""
-        if torch.onnx.is_in_onnx_export():
+        is_read = torch.compiler.is_compiling() or _tracing_state() is not None
+        if is_read and torch.onnx.is_in_onnx_export():
             # The exporter knows PyTorch's own layers: it makes the standard node of ONNX of them.
             return self._theirs.forward(self, input, hx)
         if isinstance(input, PackedSequence):
@@ -121,22 +123,30 @@ class _Fused(Leaf, torch.nn.RNNBase):
 
     def _compute(self, x: Any, states: Any, lengths: Any = None) -> tuple[Any, list[Any]]:
         """The outputs ``[t, b, h]`` and the final states."""
-        weights = [[getattr(self, name) for name in names] for names in self._all_weights]
+        own = self._parameters  # what is not there (any more) is an attribute; those take longer
+        weights = [
+            [own[name] if name in own else getattr(self, name) for name in names]
+            for names in self._all_weights
+        ]
         states = states or [None] * self._count
         dropout = self.dropout if self.training and self.num_layers > 1 else 0.0
         seed = None
         if dropout:  # from PyTorch's generator, whose state so tells all masks
             seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
-        run = partial(
-            stack.run, self._ops, self._op_attributes(), lengths=lengths,
-            bidirectional=self.bidirectional, dropout=dropout, seed=seed,
-        )  # fmt: skip
+        told = self._op_attributes()
+        more: dict[str, Any] = {
+            "bidirectional": self.bidirectional,
+            "dropout": dropout,
+            "seed": seed,
+        }
         kind = x.device.type
         if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
-            return run(x, weights, states)
+            return stack.run(self._ops, told, x, weights, states, lengths, **more)
         lower = partial(_lowered, torch.get_autocast_dtype(kind))
+        x, states = lower(x), [*map(lower, states)]
+        weights = [[*map(lower, layer)] for layer in weights]
         with torch.autocast(kind, enabled=False):  # it would raise all again to float32
-            return run(lower(x), [[*map(lower, own)] for own in weights], [*map(lower, states)])
+            return stack.run(self._ops, told, x, weights, states, lengths, **more)
 
     _count = 1  # of states
 

@@ -72,9 +72,13 @@ def test_frozen_first_layer_keeps_nothing(kind: Any) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The gradients that are asked for."""
     found: list[str] = []
-    plain = Op.only
-    spy = lambda op, names: (found.extend(names), plain(op, names))[1]  # noqa: E731
-    monkeypatch.setattr(Op, "only", spy)
+    plain = Op.__call__
+
+    def spy(op: Any, *args: Any, **kwargs: Any) -> Any:
+        found.extend(kwargs.get("want") or ())
+        return plain(op, *args, **kwargs)
+
+    monkeypatch.setattr(Op, "__call__", spy)
     return found
 
 

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -138,20 +139,27 @@ def connect(layer: Op[Any], grad: Op[Any]) -> None:
     asked += [name for name in inputs if name not in asked]
     asked += ["low_memory"] * has_low + ["needs"]
 
-    def places(without: tuple[str, ...]) -> list[int]:
-        return [-1 if name.startswith(without) else asked.index(name) for name in inputs]
+    def pick(without: tuple[str, ...]) -> Callable[[Any], Any]:
+        wanted = [-1 if name.startswith(without) else asked.index(name) for name in inputs]
+        return itemgetter(*wanted)
 
-    of_low, of_all = places(("gates",)), places(("b_ih", "b_hh"))
+    pick_low, pick_all = pick(("gates",)), pick(("b_ih", "b_hh"))
     of_attributes = [(name, asked.index(name)) for name in attributes]
+    made_at = [spec.name for spec in grad.signature.outputs].index
+    pick_results = itemgetter(*[made_at(name) for name in of.values()])
+    only: dict[Any, Any] = {}  # the ops of what was needed so far
 
     def rule(*given: Any, **named: Any) -> Any:  # all by place, or all by name
         values = (*(given or [named[name] for name in asked]), None)
         low_memory, needs = has_low and values[-3], values[-2]
-        grads = grad.only(tuple(dict.fromkeys([of[name] for name in needs])))(
-            *[values[place] for place in (of_low if low_memory else of_all)],
-            **{name: values[place] for name, place in of_attributes},
+        if needs not in only:
+            only[needs] = grad.only(tuple(dict.fromkeys([of[name] for name in needs])))
+        return pick_results(
+            only[needs](
+                *(pick_low if low_memory else pick_all)(values),
+                **{name: values[place] for name, place in of_attributes},
+            )
         )
-        return tuple([getattr(grads, name) for name in of.values()])
 
     vars(rule)["__signature__"] = inspect.Signature(
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in asked]
