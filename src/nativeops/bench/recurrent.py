@@ -45,7 +45,7 @@ def benches(layer: Layer, also: Sequence[Layer] = ()) -> list[Bench]:
     """All cases of a layer, and the largest size of some that are nearly the same."""
     return [
         _inference(layer, "inference", [STEP, *SMALL, MIDDLE, LARGE]),
-        _training(layer, "training", [*SMALL, MIDDLE, LARGE]),
+        _training(layer, "training", [STEP, *SMALL, MIDDLE, LARGE]),
         _lengths(layer, training=False),
         _lengths(layer, training=True),
         _high(layer, training=False),
