@@ -24,6 +24,7 @@ from nativeops.compilers import (
     cuda_compiler,
     cuda_flags,
     flags_of_levels,
+    quick_flags,
     run,
     version,
 )
@@ -113,7 +114,9 @@ def _command(op: Op[Any], device: str, sanitize: str, level: str) -> list[str]:
             raise BuildError(message(op.name, text, hint=NO_NVCC))
         return [*command, *cuda_flags(), *flags]
     known = flags_of_levels()
-    command = [*cpp_compiler(), *_SHARED, *known["all"], *known[level], *flags]
+    compiler = cpp_compiler()
+    own = [*known["all"], *quick_flags(compiler), *known[level]]
+    command = [*compiler, *_SHARED, *own, *flags]
     if device == "cpu-threads":
         command += ["-DNATIVEOPS_CPU_THREADS", "-g1", "-O1"]
     if sanitize:

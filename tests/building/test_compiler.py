@@ -349,6 +349,20 @@ def test_cxx_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept:
     assert first.exists()
 
 
+@pytest.mark.parametrize(
+    ("says", "flags"),
+    [
+        ("g++ (Debian 12.2.0) 12.2.0, (C) 2022 Free Software Foundation, Inc.", 1),
+        ("Debian clang version 14.0.6", 0),
+    ],
+)
+def test_what_only_gcc_knows_is_told_to_gcc_alone(tmp_path: Path, says: str, flags: int) -> None:
+    own = tmp_path / "compiler"
+    own.write_text(f"#!/bin/sh\necho '{says}'\n")
+    own.chmod(0o755)
+    assert len(compilers.quick_flags([str(own)])) == flags
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("ziglang"), reason="ziglang is not installed")
 def test_ziglang_compiles_where_there_is_no_other(
