@@ -61,6 +61,8 @@ def test_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
         ("template", "a word of Python or C++"),
         ("xor", "a word of Python or C++"),
         ("static_assert", "a word of Python or C++"),
+        ("bf16", "a word of Python or C++"),
+        ("offsetof", "a word of Python or C++"),
         ("expected", "something that an op's files use"),
         ("pairwise_l1", "there is an op `pairwise_l1` already"),
         ("ctc_loss", "there is `nativeops.ctc_loss` already"),

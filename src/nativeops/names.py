@@ -12,9 +12,11 @@ _CPP_WORDS = re.compile(
     "|protected|public|register|reinterpret_cast|requires|short|signed|sizeof|static|static_assert"
     "|static_cast|struct|switch|template|this|thread_local|throw|true|typedef|typeid|typename|union"
     "|unsigned|using|virtual|void|volatile|wchar_t|xor|xor_eq"
+    # Types of kernels, and macros of headers that they include.
+    "|assert|bf16|errno|f16|offsetof|stderr|stdin|stdout|va_arg|va_copy|va_end|va_start"
 )
 
 
 def is_cpp_word(name: str) -> bool:
-    """Whether C++ keeps this word to itself."""
+    """Whether C++, or a header that every kernel includes, keeps this word to itself."""
     return bool(_CPP_WORDS.fullmatch(name))

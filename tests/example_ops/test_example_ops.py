@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -233,3 +234,27 @@ def test_op_survives_pickle_and_copy() -> None:
 
     assert pickle.loads(pickle.dumps(windows.moving_sum)) is windows.moving_sum
     assert copy.deepcopy(windows.moving_sum) is windows.moving_sum
+
+
+@pytest.mark.parametrize("want", [None, ("largest",)])
+def test_rule_gets_zeros_for_a_result_that_nobody_uses_or_that_was_not_made(
+    monkeypatch: pytest.MonkeyPatch, want: Any
+) -> None:
+    """Of the shape that it would have, though an empty tensor may stand for it."""
+    torch = pytest.importorskip("torch")
+    from nativeops.frameworks.torch_gradient import Function
+
+    extremes: Any = results.extremes
+    extremes(torch.randn(5, 7))
+    handle, asked = extremes.handles["torch"], []
+
+    def rule(x: Any, d_least: Any, d_largest: Any) -> Any:
+        asked.extend([d_least, d_largest])
+        return d_largest[:, None].expand_as(x)
+
+    monkeypatch.setattr(extremes, "gradient_rule", rule)
+    monkeypatch.setitem(vars(extremes), "gradient_names", ("x", "d_least", "d_largest"))
+    values = handle.arrange((torch.randn(5, 7, requires_grad=True),), {"want": want})
+    _, largest = Function(extremes, handle.outputs).apply(handle.compute, *values)
+    largest.sum().backward()
+    torch.testing.assert_close(asked, [torch.zeros(5), torch.ones(5)])

@@ -112,6 +112,9 @@ def test_wrong_arguments_are_refused_with_a_scorer_too() -> None:
         with pytest.raises(NativeOpsError) as scored:
             nativeops.ctc_beam_search(wrong_rank, scorer=bigram)
         assert str(scored.value) == str(native.value)
+    for wrong in ("text", [["0.5"] * 4], 1j * np.zeros((1, 4))):
+        with pytest.raises(DtypeError, match="`scorer` must return numbers, but they have dtype"):
+            nativeops.ctc_beam_search(x, scorer=lambda prefixes, wrong=wrong: wrong)
     with pytest.raises(ValueError, match=r"must return an array of shape \(1, 4\)"):
         nativeops.ctc_beam_search(x, scorer=lambda prefixes: np.zeros(3))
     for wrong in (

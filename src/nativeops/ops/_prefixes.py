@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nativeops.arrays import to_numpy
-from nativeops.errors import RangeError, ShapeError, message
+from nativeops.errors import DtypeError, RangeError, ShapeError, message
 
 Prefix = tuple[int, ...]
 Scorer = Callable[[Sequence[Prefix]], Any]
@@ -106,7 +106,11 @@ def _ask(scorer: Scorer, beam: list[Hypothesis], classes: int, blank: int, weigh
     fresh = [h for h in beam if h.next_scores is None]
     if fresh:
         prefixes = [h.prefix for h in fresh]
-        scores = to_numpy(scorer(prefixes)).astype(np.float64)
+        given = to_numpy(scorer(prefixes))
+        if given.dtype.kind in "SUOMmc":  # bf16 of JAX is of a kind of its own
+            text = f"`scorer` must return numbers, but they have dtype {given.dtype}."
+            raise DtypeError(message("ctc_beam_search", text))
+        scores = given.astype(np.float64)
         if scores.shape != (len(fresh), classes):
             text = f"`scorer` must return an array of shape {(len(fresh), classes)}, one row for "
             text += f"each prefix, but it has the shape {scores.shape}."
