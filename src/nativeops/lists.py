@@ -60,7 +60,7 @@ def is_elsewhere(spec: ArraySpec, value: Any, first: Any) -> bool:
 
 
 def _may_be_list(spec: ArraySpec, value: Any) -> bool:
-    return spec.dtypes[0] in ("int32", "int64") and isinstance(value, (list, tuple))
+    return isinstance(value, (list, tuple)) and spec.dtypes[0] in ("int32", "int64")
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:

@@ -180,4 +180,10 @@ bool read_attribute(const core::Attribute& spec, PyObject* value, NativeopsAttri
   return number >= spec.low && number <= spec.high;
 }
 
+PyObject* number_of(const core::Attribute& spec, NativeopsAttribute value) {
+  if (spec.type == core::AttributeType::real) return PyFloat_FromDouble(value.real);
+  if (spec.type == core::AttributeType::boolean) return PyBool_FromLong(value.integer != 0);
+  return PyLong_FromLongLong(value.integer);
+}
+
 }  // namespace nativeops::entry

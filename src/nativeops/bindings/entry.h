@@ -37,6 +37,9 @@ bool forget_error();
 // An attribute as the core wants it; false if it does not fit.
 bool read_attribute(const core::Attribute& spec, PyObject* value, NativeopsAttribute& out);
 
+// The same the other way; of a choice its place.
+PyObject* number_of(const core::Attribute& spec, NativeopsAttribute value);
+
 // The array, or the NamedTuple that the op declares; the arrays are borrowed.
 PyObject* collect(PyObject* owner, PyObject* const* arrays, int n);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nativeops/bindings/tensorflow_python.h"
 
+#include "nativeops/bindings/entry.h"
 #include "nativeops/bindings/tensorflow.h"
 
 namespace nativeops::tensorflow {
@@ -18,16 +19,8 @@ PyObject* new_shape(int rank, const int64_t* sizes) {
 }
 
 PyObject* new_value(const core::Attribute& spec, NativeopsAttribute value) {
-  switch (spec.type) {
-    case core::AttributeType::real:
-      return PyFloat_FromDouble(value.real);
-    case core::AttributeType::boolean:
-      return PyBool_FromLong(value.integer != 0);
-    case core::AttributeType::choice:
-      return PyUnicode_FromString(spec.choices[value.integer].c_str());
-    default:
-      return PyLong_FromLongLong(value.integer);
-  }
+  if (spec.type != core::AttributeType::choice) return entry::number_of(spec, value);
+  return PyUnicode_FromString(spec.choices[value.integer].c_str());
 }
 
 std::string ask_python(int id, const NativeopsTensor* inputs,

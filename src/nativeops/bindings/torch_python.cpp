@@ -150,12 +150,6 @@ struct Made {
   }
 };
 
-PyObject* number_of(const core::Attribute& spec, const NativeopsAttribute& value) {
-  if (spec.type == core::AttributeType::real) return PyFloat_FromDouble(value.real);
-  if (spec.type == core::AttributeType::boolean) return PyBool_FromLong(value.integer != 0);
-  return PyLong_FromLongLong(value.integer);
-}
-
 // The values in the order of the op's schema, with None for inputs that are absent.
 PyObject* schema_values(const core::Op& op, const entry::Request& request) {
   const size_t n_in = op.inputs.size(), n_all = n_in + op.attributes.size();
@@ -167,7 +161,7 @@ PyObject* schema_values(const core::Op& op, const entry::Request& request) {
     if (i < n_in)
       value = Py_NewRef(request.arrays[i] ? request.arrays[i] : Py_None);
     else if (i < n_all)
-      value = number_of(op.attributes[i - n_in], request.attributes[i - n_in]);
+      value = entry::number_of(op.attributes[i - n_in], request.attributes[i - n_in]);
     else
       value = PyLong_FromUnsignedLong(request.want);
     complete &= value != nullptr;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a gradient rule gave that is not one fitting gradient for each input."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -22,6 +22,17 @@ def check_gradients(op: str, gradients: Sequence[Any], wanted: int) -> None:
             kind = type(gradient).__name__
             text = f"{op}: the gradient rule gave {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
             raise TypeError(f"{text} for an input: give an array, or None")
+
+
+def apart(gradients: Sequence[Any], copy: Callable[[Any], Any]) -> list[Any]:
+    """The same with a copy where one comes again, as that of both biases of a layer does."""
+    seen: set[int] = set()
+    found = []
+    for gradient in gradients:
+        again = gradient is not None and id(gradient) in seen
+        found.append(copy(gradient) if again else gradient)
+        seen.add(id(gradient))
+    return found
 
 
 def check_fit(op: str, gave: tuple[str, Any], wanted: tuple[str, Any]) -> None:

@@ -17,10 +17,10 @@ from tensorflow.python.eager import forwardprop
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.absent import without_absent
-from nativeops.frameworks.rule import check_fit, check_gradients
+from nativeops.frameworks.rule import apart, check_fit, check_gradients
 from nativeops.frameworks.tensorflow_handle import set_shapes
 from nativeops.frameworks.tensorflow_kept import Kept
-from nativeops.frameworks.tensorflow_sums import like_of, shape_of, summed, summed_if_there, unique
+from nativeops.frameworks.tensorflow_sums import like_of, shape_of, summed, summed_if_there
 from nativeops.signature import VARIABLES
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ class Gradient:
                     check_fit(self.op.name, gave, (dtypes[i].name, _known(likes[i])))
                 may_lack = self.op.signature.inputs[i].optional
                 gradients[i] = (summed_if_there if may_lack else summed)(gradient, likes[i])
-        return unique(gradients)
+        # One that is the gradient of two sources of a tape is never freed by TensorFlow.
+        return apart(gradients, tf.identity)
 
     def _is_absent(self, place: int, like: Any) -> bool:
         return self.op.signature.inputs[place].is_absent(_sizes(like))

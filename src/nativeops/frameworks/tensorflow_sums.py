@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients as inputs get them: summed to the shape of the input, and none for two of them."""
+"""Gradients of broadcast inputs: their sums to the shape of the input."""
 
 from typing import Any
 
@@ -37,15 +37,3 @@ def summed_if_there(gradient: Any, like: Any) -> Any:
     # In a graph of TensorFlow 1, `==` would ask whether two tensors are the same object.
     gone = tf.equal(tf.size(like), 0)
     return tf.cond(gone, lambda: tf.zeros_like(like), lambda: summed(gradient, like))
-
-
-def unique(gradients: list[Any]) -> list[Any]:
-    """The same without a tensor twice: one that is the gradient of two sources of a tape is never
-    freed by TensorFlow."""
-    seen: set[int] = set()
-    for place, gradient in enumerate(gradients):
-        if id(gradient) in seen:
-            gradients[place] = tf.identity(gradient)
-        elif gradient is not None:
-            seen.add(id(gradient))
-    return gradients

@@ -49,20 +49,6 @@ def note_absent(ctx: Any, arrays: Any, optional: Sequence[tuple[int, ArraySpec]]
     return arrays
 
 
-def for_inputs(gradients: Sequence[Any], places: Sequence[int], n_inputs: int) -> list[Any]:
-    """For each input its gradient, from those of the inputs that stand at these places.
-
-    Each is in memory of its own: who gets two of them may change one in place.
-    """
-    found: list[Any] = [None] * n_inputs
-    seen = set()
-    for place, gradient in zip(places, gradients, strict=True):
-        if gradient is not None:
-            found[place] = gradient.clone() if id(gradient) in seen else gradient
-            seen.add(id(gradient))
-    return found
-
-
 def for_absent(gradients: list[Any], ctx: Any, inputs: Sequence[ArraySpec]) -> None:
     """Put in place of what a gradient rule gave for absent inputs what PyTorch wants for them.
 

@@ -270,7 +270,6 @@ import torch
 old = pathlib.Path.__truediv__
 {missing}
 from nativeops import pairwise_l1
-from nativeops.errors import ShapeError
 from nativeops.frameworks import load
 from nativeops.library import extension
 assert load("torch").not_direct

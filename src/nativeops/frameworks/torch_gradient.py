@@ -8,8 +8,8 @@ import torch
 
 from nativeops.call import Op
 from nativeops.errors import GradientError
-from nativeops.frameworks.rule import check_gradients
-from nativeops.frameworks.torch_absent import for_absent, for_inputs, note_absent
+from nativeops.frameworks.rule import apart, check_gradients
+from nativeops.frameworks.torch_absent import for_absent, note_absent
 from nativeops.frameworks.torch_keep import (
     applier,
     forward_of_arrays,
@@ -111,7 +111,10 @@ class Function:
         if not isinstance(gradients, _SEVERAL):
             gradients = (gradients,)
         check_gradients(op.name, gradients, len(self.floats))
-        found = for_inputs(gradients, self.floats, self.n_inputs)
+        found: list[Any] = [None] * self.n_inputs
+        # Who gets two of them may change one in place.
+        for place, gradient in zip(self.floats, apart(gradients, torch.clone), strict=True):
+            found[place] = gradient
         if absent:
             for_absent(found, ctx, op.signature.inputs)
         # Where an input was broadcast, PyTorch sums its gradient to its shape.

@@ -301,8 +301,7 @@ def run(
         return own_weights(weights[place]) + [None if s is None else s[place] for s in states]
 
     finals: list[list[Any]] = [[] for _ in states]
-    if lengths is not None and is_list_of_integers(_LENGTHS, lengths) and lengths:
-        # Once: a GPU's host waits for each.
+    if is_list_of_integers(_LENGTHS, lengths) and lengths:  # once: a GPU's host waits for each
         lengths = integers("lstm", "lengths", lengths, x)
     first = 0
     while first < len(weights):
