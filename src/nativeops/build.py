@@ -275,7 +275,7 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     first = complaints(said, files)
     hint = f"mend {recipe.op.kernel}"
     # What is told of no file of the user's need not be his mistake.
-    elsewhere = first and all(each.startswith("error:") for each in first)
+    elsewhere = all(each.startswith("error:") for each in first)
     if elsewhere or "Unsupported gpu architecture" in said:
         settings = "NATIVEOPS_CUDA_ARCHS" if recipe.device == "cuda" else "CXX"
         hint = f"look at {settings}, and {hint}"

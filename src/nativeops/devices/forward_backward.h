@@ -45,6 +45,10 @@ struct Costs {
     const Accum<T> value = data[places.of(t, b, c)];
     return norm ? -norm[t * places.batch + b].from(value) : logs ? -value : value;
   }
+  // What rounding took from the cost of a logit, as the factor that it lacks.
+  HOST_DEVICE Accum<T> lost(int64_t t, int64_t b, int64_t c) const {
+    return power_of_rest(norm[t * places.batch + b].lost(Accum<T>(data[places.of(t, b, c)])));
+  }
 };
 
 // Rows of states in time: those of all frames or, where these are too many, of a part's frames, and
@@ -110,6 +114,8 @@ struct Passes {
     team.each(0, graph.slots(),
               [=](int64_t s) { seen.m[s] = max2(seen.m[s], is_cost(emitted.m[s]) ? A(0) : A(1)); });
     team.each(0, graph.slots(), [=](int64_t s) { emitted.set(s, scaled_power(emitted.m[s])); });
+    team.each(0, costs.norm ? graph.slots() : 0,
+              [=](int64_t s) { emitted.m[s] *= costs.lost(t, b, classes[s]); });
     team.each(0, graph.slots(), [=](int64_t s) { emitted.set(s, normalised(emitted[s])); });
     team.sync();
   }

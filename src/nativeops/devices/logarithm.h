@@ -20,6 +20,14 @@ struct LogSum {
   A largest, rest;
 
   HOST_DEVICE A from(A x) const { return (x - largest) - rest; }
+  // What its rounding took (Knuth's sums of two): a class that was masked with -1e6 has the digits
+  // of the sum here, if at all. NaN or infinite where that is.
+  HOST_DEVICE A lost(A x) const {
+    const A first = x - largest, second = first - rest;
+    const A largest_taken = x - first, rest_taken = first - second;
+    return ((x - (first + largest_taken)) + (largest_taken - largest)) +
+           ((first - (second + rest_taken)) + (rest_taken - rest));
+  }
 };
 
 // What the softmax of a row is made of: the largest x, and Σ e^(x - largest). Of numbers that are

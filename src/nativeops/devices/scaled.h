@@ -100,6 +100,13 @@ NATIVEOPS_INLINE Scaled<A> scaled_power(A cost) {
   const A m = 1 + (y.r + y.tail);
   return {cost <= most ? m : A(0), static_cast<Exponent<A>>(y.n)};
 }
+// e^x of what rounding may take from a cost that is held: |x| <= ln(2) / 2.
+template <class A>
+NATIVEOPS_INLINE A power_of_rest(A x) {
+  constexpr A most = A(0x1.62e42fefa39efp-2);
+  const A r = min2(max2(x, -most), most);  // of other costs: some finite number
+  return 1 + (r + r * r * elementary::Format<A>::exp_tail(r));
+}
 template <class A>
 NATIVEOPS_INLINE Scaled<A> scaled_exp(A cost) {
   return normalised(scaled_power(cost));

@@ -61,9 +61,11 @@ HOST_DEVICE Steps steps_of(const Joint<T, I>& joint, int64_t b) {
   return {joint.frames(b), joint.labels(b), joint.each_frame};
 }
 
-// What is known of each cell, in planes: the largest logit, the sum of exponentials relative to it,
-// and the log-probabilities of the blank and of the next label.
-enum Plane { kShift, kSum, kBlank, kLabel, kPlanes };
+// What is known of each cell, in planes: the largest logit, the logarithm of the sum of
+// exponentials relative to it, and the logits of the blank and of the next label. These as they are
+// given: once the others were taken away in float, one that was masked with -1e9 would have lost
+// the others' digits, by which alone paths differ if all of them need it.
+enum Plane { kShift, kLogSum, kBlank, kLabel, kPlanes };
 
 // Numbers of each cell, one plane after the other.
 template <class T>
@@ -109,26 +111,24 @@ void check(const Joint<T, I>& joint) {
                "the classes of `logits`");
 }
 
-// The log-probabilities of a cell's blank and label: their logits less what the softmax takes away.
+// A cell, from what its softmax takes away from logits.
 template <class T, class I, class A>
-KERNEL void put_symbols(const Joint<T, I>& joint, const Out<A, 4>& cells, int64_t b, int64_t t,
-                        int64_t u, LogSum<A> log_sum) {
+KERNEL void put_cell(const Joint<T, I>& joint, const Out<A, 4>& cells, int64_t b, int64_t t,
+                     int64_t u, LogSum<A> log_sum) {
   const bool any = joint.classes() > 0, more = any && u < joint.labels(b);
-  const A by_blank = any ? A(joint.logits(b, t, u, joint.blank())) : lowest<A>();
-  const A by_label = more ? A(joint.logits(b, t, u, joint.label(b, u))) : lowest<A>();
-  cells(b, int{kBlank}, t, u) = A(bounded(log_sum.from(by_blank)));
-  cells(b, int{kLabel}, t, u) = A(bounded(more ? log_sum.from(by_label) : by_label));
+  const bool none = log_sum.largest == lowest<A>();  // a row of -inf alone
+  cells(b, int{kShift}, t, u) = none ? A(0) : log_sum.largest;
+  cells(b, int{kLogSum}, t, u) = none ? A(0) : log_sum.rest;
+  cells(b, int{kBlank}, t, u) = any ? A(joint.logits(b, t, u, joint.blank())) : lowest<A>();
+  cells(b, int{kLabel}, t, u) = more ? A(joint.logits(b, t, u, joint.label(b, u))) : lowest<A>();
 }
 
-// A cell, from what its softmax is made of.
-template <class T, class I, class A>
-KERNEL void put_cell(const Joint<T, I>& joint, const Out<A, 4>& cells, bool normalises, int64_t b,
-                     int64_t t, int64_t u, A largest, A sum) {
-  const A shift = largest == lowest<A>() ? A(0) : largest;  // of a row of -inf alone
-  sum = sum == 0 ? A(1) : sum;
-  cells(b, int{kShift}, t, u) = shift;
-  cells(b, int{kSum}, t, u) = sum;
-  put_symbols(joint, cells, b, t, u, normalises ? LogSum<A>{shift, log(sum)} : LogSum<A>{0, 0});
+// The log-probability of a cell's blank or label.
+template <class A>
+KERNEL double log_prob(const In<A, 4>& cells, Plane symbol, int64_t b, int64_t t, int64_t u) {
+  const LogSum<double> log_sum{static_cast<double>(cells(b, int{kShift}, t, u)),
+                               static_cast<double>(cells(b, int{kLogSum}, t, u))};
+  return bounded(log_sum.from(static_cast<double>(cells(b, int{symbol}, t, u))));
 }
 
 }  // namespace nativeops::transducer

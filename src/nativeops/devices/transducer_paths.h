@@ -24,10 +24,10 @@ void statistics(Device& dev, const Joint<T, I>& joint, const Out<Accum<T>, 4>& c
         if (t >= joint.frames(b) || u > joint.labels(b)) {
           return team.each(0, int{kPlanes}, [=](int64_t plane) { cells(b, plane, t, u) = A(0); });
         }
-        SoftmaxSums<A> of{0, 1};
+        LogSum<A> of{0, 0};
         if (normalises && joint.classes() > 0)
-          of = softmax_sums(team, at(at(at(joint.logits, b), t), u));
-        if (team.rank() == 0) put_cell(joint, cells, normalises, b, t, u, of.largest, of.sum);
+          of = softmax_sums(team, at(at(at(joint.logits, b), t), u)).log_sum();
+        if (team.rank() == 0) put_cell(joint, cells, b, t, u, of);
       },
       joint.classes());
 }
@@ -51,10 +51,10 @@ struct Symbols {
   KERNEL double blank(int64_t s, int64_t u) const { return of(kBlank, s, u); }
   KERNEL double label(int64_t s, int64_t u) const { return of(kLabel, s, u); }
   // Kept within the array: where there is no such node, what is added to it is -infinity.
-  KERNEL double of(Plane plane, int64_t s, int64_t u) const {
+  KERNEL double of(Plane symbol, int64_t s, int64_t u) const {
     const int64_t t = steps.time(s, u), last = steps.frames - 1;
     const int64_t row = t < 0 ? 0 : t > last ? last : t;
-    return cells(b, int{plane}, row, u < 0 ? 0 : u);
+    return log_prob(cells, symbol, b, row, u < 0 ? 0 : u);
   }
 };
 
@@ -179,7 +179,8 @@ void gradient(Device& dev, const Joint<T, I>& joint, const In<Accum<T>, 4>& cell
           return;
         }
         const A shift = cells(b, int{kShift}, t, u), d_cost = A(flow.d_costs(b));
-        const A scale = flow.normalises ? (by_blank + by_label) / cells(b, int{kSum}, t, u) : A(0);
+        const A passing = by_blank + by_label, log_sum = cells(b, int{kLogSum}, t, u);
+        const A scale = flow.normalises ? passing * exp(-log_sum) : A(0);
         const int64_t blank = joint.blank(), label = u < joint.labels(b) ? joint.label(b, u) : -1;
         team.each(0, row.size(0), [=](int64_t k) {
           const A shown = flow.normalises ? scale * exp(A(row(k)) - shift) : A(0);

@@ -109,6 +109,25 @@ def test_what_is_added_to_all_logits_changes_nothing(level: str, offset: float) 
 
 
 @each_level
+@pytest.mark.parametrize("size", [1e4, 1e5, 2e6])
+def test_paths_by_a_class_that_is_masked_everywhere_differ_as_in_double(level, size) -> None:
+    x = torch.from_numpy(np.random.default_rng(3).standard_normal((30, 2, 6))).float()
+    x[..., 3] = -size
+    targets = torch.tensor([[1, 3, 2], [3, 1, 2]])
+    edges, weights, ends = ctc_fsa(targets)
+    own = x.requires_grad_()
+    with selected(level):
+        loss = fsa_loss(own, edges, weights, ends)
+        [found] = torch.autograd.grad(loss.sum(), own)
+    log_probs = x.double().log_softmax(-1)
+    lengths = torch.full((2,), 30), torch.full((2,), 3)
+    theirs = torch.nn.functional.ctc_loss(log_probs, targets, *lengths, reduction="none")
+    [expected] = torch.autograd.grad(theirs.sum(), own)
+    torch.testing.assert_close(loss, theirs.float(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=4e-6)
+
+
+@each_level
 def test_infeasible_target_is_infinite_with_zero_gradient(level: str) -> None:
     logits = torch.randn(4, 3, 5, requires_grad=True)
     edges, weights, ends = ctc_fsa(torch.tensor([[1, 2, 3], [1, 1, 1], [4, 2, 1]]))

@@ -8,7 +8,7 @@ import numpy as np
 from nativeops.declare import Accum, Array, AtLeast, Float, Int, Kept, Lengths, op
 
 Topology = Literal["rnnt", "monotonic", "rna"]
-PLANES = 4  # of `lattice`: shift, sum, blank, label
+PLANES = 4  # of `lattice`: shift, logarithm of the sum, logits of blank and label
 
 
 class RnntCosts(NamedTuple, Generic[Array]):
@@ -94,24 +94,28 @@ def _rows(logits: Any, targets: Any, *others: Any) -> tuple[tuple[int, ...], lis
 
 
 def _planes(x: Any, labels: Any, blank: int, fused: bool) -> Any:
-    """The largest logit, the sum of exponentials, and both log-probabilities, for each cell."""
+    """The largest logit, log Σ e^(logit - largest), and both symbols' logits, for each cell."""
     shift, total = np.zeros(x.shape[:-1], x.dtype), np.ones(x.shape[:-1], x.dtype)
     if fused:
         largest = x.max(-1, initial=-np.inf)
         shift = np.where(largest == -np.inf, 0.0, largest)
         total = np.exp(x - shift[..., None]).sum(-1)
         total = np.where(total == 0, 1.0, total)
-    log_probs = (x - shift[..., None]) - np.log(total)[..., None]
-    by_blank = log_probs[..., blank] if x.shape[-1] else np.full(shift.shape, -np.inf)
-    by_label = np.full(shift.shape, -np.inf)
+    by_blank = x[..., blank] if x.shape[-1] else np.full(shift.shape, -np.inf)
+    by_label = np.full(shift.shape, -np.inf, x.dtype)
     for u, label in enumerate(labels):
-        by_label[:, u] = log_probs[:, u, label]
-    return np.stack([shift, total, by_blank, by_label])
+        by_label[:, u] = x[:, u, label]
+    return np.stack([shift, np.log(total), by_blank, by_label])
+
+
+def _log_probs(planes: Any) -> Any:
+    """The log-probabilities of blank and label."""
+    return (planes[2:] - planes[0]) - planes[1]
 
 
 def _alphas(cell: Any, each_frame: bool) -> tuple[Any, float]:
     """Log-probability to come to each node (one row more than frames), and to the last one."""
-    by_blank, by_label = cell[2], cell[3]
+    by_blank, by_label = _log_probs(cell)
     frames, nodes = by_blank.shape
     alpha = np.full((frames + 1, nodes), -np.inf)
     alpha[0, 0] = 0.0
@@ -129,7 +133,7 @@ def _alphas(cell: Any, each_frame: bool) -> tuple[Any, float]:
 
 def _betas(cell: Any, each_frame: bool) -> Any:
     """Log-probability to go from each node to the last one."""
-    by_blank, by_label = cell[2], cell[3]
+    by_blank, by_label = _log_probs(cell)
     frames, nodes = by_blank.shape
     beta = np.full((frames + 1, nodes + 1), -np.inf)
     beta[-1, -2] = 0.0
@@ -166,8 +170,8 @@ def rnnt_costs_grad(
         logit_lengths: As given to `rnnt_costs`.
         target_lengths: As given to `rnnt_costs`.
         d_costs: The gradient that arrives at the costs.
-        lattice: What `rnnt_costs` kept: of each cell the largest logit, the sum of exponentials
-            relative to that, and the log-probabilities of blank and label. Or None: then it is
+        lattice: What `rnnt_costs` kept: of each cell the largest logit, the logarithm of the sum of
+            exponentials relative to that, and the logits of blank and label. Or None: then it is
             computed again.
         blank: As given to `rnnt_costs`.
         clamp: As given to `rnnt_costs`.
@@ -195,7 +199,7 @@ def rnnt_costs_grad(
         by_blank, by_label = _leaving(planes, topology != "rnnt")
         part = d_logits[b, :frames, : labels + 1]
         if fused_log_softmax:
-            shown = np.exp(x[:frames, : labels + 1] - planes[0][..., None]) / planes[1][..., None]
+            shown = np.exp(x[:frames, : labels + 1] - planes[:2].sum(0)[..., None])
             passes = (by_blank + by_label)[..., None]
             part[:] = np.where(passes == 0, 0, passes * shown)
         if x.shape[-1]:
@@ -213,7 +217,8 @@ def _leaving(planes: Any, each_frame: bool) -> tuple[Any, Any]:
         return np.zeros(planes.shape[1:]), np.zeros(planes.shape[1:])
     beta, here = _betas(planes, each_frame), alpha[:-1] - total
     after = beta[1:, 1:] if each_frame else beta[:-1, 1:]
-    return np.exp(here + planes[2] + beta[1:, :-1]), np.exp(here + planes[3] + after)
+    by_blank, by_label = _log_probs(planes)
+    return np.exp(here + by_blank + beta[1:, :-1]), np.exp(here + by_label + after)
 
 
 def _example(random: Any, given: Any) -> dict[str, Any]:

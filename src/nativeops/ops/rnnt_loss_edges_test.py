@@ -56,12 +56,33 @@ def test_all_mass_on_one_path_costs_nothing(level, topology) -> None:
 
 
 @pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("size", [1e4, 1e5, 1e7, 1e9])
+@pytest.mark.parametrize("kept", [False, True])
+def test_paths_by_a_class_that_is_masked_everywhere_differ_as_in_double(
+    level, topology, size, kept
+) -> None:
+    x, y, t_len, u_len = draw(3, 9, 4, 5, dtype="float32")
+    y[:, 1], x[..., y[0, 1]] = y[0, 1], -size
+    given = x, y, t_len, u_len, np.ones(3, "f")
+    with selected(level):
+        costs, lattice = rnnt_costs(*given[:-1], topology=topology)
+        found = rnnt_costs_grad(*given, *[lattice] * kept, topology=topology)
+    np.testing.assert_allclose(
+        costs, rnnt_costs.reference(*given[:-1], topology=topology).costs, rtol=1e-6
+    )
+    expected = rnnt_costs_grad.reference(*given, topology=topology)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_masked_label_that_the_target_needs_leaves_posteriors_right(level, dtype) -> None:
+def test_class_that_is_ruled_out_counts_the_same_however_it_is(level, dtype) -> None:
     x, y, t_len, u_len = draw(3, 6, 4, 5, dtype=dtype)
+    y[:, 1] = y[0, 1]
     found = []
-    for mask in (-1e4, -1e15, np.finfo(np.float32).min, np.finfo(dtype).min):
-        x[:, 1:3, :, y[0, 1]] = mask
+    for mask in (-1e11, -1e15, np.finfo(np.float32).min, np.finfo(dtype).min):
+        x[..., y[0, 1]] = mask
         with selected(level):
             found.append(rnnt_costs_grad(x, y, t_len, u_len, np.ones(3, dtype)))
     for other in found[1:]:

@@ -25,8 +25,8 @@ void for_each_run(Device& dev, const int64_t batch, const int64_t frames, int64_
 }
 
 template <class A>
-[[gnu::flatten]] void logs(A* values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) values[i] = log(values[i]);
+[[gnu::flatten]] void logs(A* to, const A* values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = log(values[i]);
 }
 
 template <class T, class I>
@@ -44,18 +44,15 @@ void statistics(Device& dev, const transducer::Joint<T, I>& joint, const Out<Acc
     for (int plane = 0; plane < transducer::kPlanes; ++plane) {
       for (int64_t u = first + count; u < end; ++u) cells(b, plane, t, u) = A(0);
     }
-    A log_sum[kRun];
+    A largest[kRun], sum[kRun], log_sum[kRun];
     for (int64_t i = 0; i < count; ++i) {
       const auto row = simd::softmax_sums(&logits(b, t, first + i, 0), classes);
-      const A shift = row.largest == Extreme<A>::lowest ? A(0) : row.largest;
-      cells(b, int{transducer::kShift}, t, first + i) = shift;
-      log_sum[i] = row.sum == 0 ? A(1) : row.sum;
-      cells(b, int{transducer::kSum}, t, first + i) = log_sum[i];
+      largest[i] = row.largest;
+      sum[i] = row.sum;
     }
-    logs(log_sum, count);
+    logs(log_sum, sum, count);
     for (int64_t i = 0; i < count; ++i) {
-      const A shift = cells(b, int{transducer::kShift}, t, first + i);
-      transducer::put_symbols(joint, cells, b, t, first + i, LogSum<A>{shift, log_sum[i]});
+      transducer::put_cell(joint, cells, b, t, first + i, LogSum<A>{largest[i], log_sum[i]});
     }
   };
   for_each_run(dev, joint.batch(), logits.size(1), logits.size(2), run);
@@ -114,20 +111,26 @@ void write_row(const In<T, 1>& logits, const Out<T, 1>& d_logits, const Row<Accu
   }
 }
 
-// What stands at the symbol of a step: d_cost·(passing·e^log_prob - leaving), bounded before
+// passing·e^-log_sum
+template <class A>
+[[gnu::flatten]] void scales(A* to, const A* passing, const A* log_sum, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = passing[i] * exp(-log_sum[i]);
+}
+
+// What stands at the symbol of a step: d_cost·(scale·e^relative - leaving), bounded before
 template <class T, class A>
-[[gnu::flatten]] void symbol_values(A* to, const A* log_prob, const A* passing, const A* leaving,
+[[gnu::flatten]] void symbol_values(A* to, const A* relative, const A* scale, const A* leaving,
                                     const transducer::Flow<T>& flow, A d_cost, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    to[i] = d_cost * flow.bounded(passing[i] * exp(log_prob[i]) - leaving[i]);
+    to[i] = d_cost * flow.bounded(scale[i] * exp(relative[i]) - leaving[i]);
   }
 }
 
 // The cells of a run in rows of their own.
 template <class A>
 struct RunOfCells {
-  alignas(64) A by_blank[kRun], by_label[kRun], passing[kRun], log_blank[kRun], log_label[kRun];
-  alignas(64) A at_blank[kRun], at_label[kRun];
+  alignas(64) A by_blank[kRun], by_label[kRun], passing[kRun], log_sum[kRun], scale[kRun];
+  alignas(64) A blank[kRun], label[kRun], at_blank[kRun], at_label[kRun];  // less the shift
 
   template <class T, class I>
   RunOfCells(const transducer::Joint<T, I>& joint, const In<A, 4>& cells, const Out<A, 4>& leaving,
@@ -138,12 +141,17 @@ struct RunOfCells {
       by_blank[i] = passes ? leaving(b, 0, t, first + i) : A(0);
       by_label[i] = passes ? leaving(b, 1, t, first + i) : A(0);
       passing[i] = by_blank[i] + by_label[i];
-      log_blank[i] = passes ? cells(b, int{transducer::kBlank}, t, first + i) : A(0);
-      log_label[i] = passes ? cells(b, int{transducer::kLabel}, t, first + i) : A(0);
+      const auto of = [&](transducer::Plane plane) {
+        return passes ? cells(b, int{plane}, t, first + i) : A(0);
+      };
+      log_sum[i] = of(transducer::kLogSum);
+      blank[i] = of(transducer::kBlank) - of(transducer::kShift);
+      label[i] = of(transducer::kLabel) - of(transducer::kShift);
     }
     const A d_cost = A(flow.d_costs(b));
-    symbol_values(at_blank, log_blank, passing, by_blank, flow, d_cost, count);
-    symbol_values(at_label, log_label, passing, by_label, flow, d_cost, count);
+    scales(scale, passing, log_sum, count);
+    symbol_values(at_blank, blank, scale, by_blank, flow, d_cost, count);
+    symbol_values(at_label, label, scale, by_label, flow, d_cost, count);
   }
 };
 
@@ -168,8 +176,7 @@ void gradient(Device& dev, const transducer::Joint<T, I>& joint, const In<Accum<
         for (int64_t k = 0; k < classes; ++k) to(k) = T(A(0));
         continue;
       }
-      const A sum = cells(b, int{transducer::kSum}, t, u);
-      const Row<A> row{of.passing[i] / sum,
+      const Row<A> row{of.scale[i],
                        cells(b, int{transducer::kShift}, t, u),
                        flow.clamp > 0 ? A(flow.clamp) : highest<A>(),
                        A(flow.d_costs(b)),

@@ -104,8 +104,8 @@ class Paths {
   // Both log-probabilities of the nodes of a step. Where sums read more, they are -infinity there.
   void collect(int64_t s) const {
     for_nodes(s, [&](int64_t t, int64_t u) {
-      rows_.blank()[u] = cells_(b_, int{transducer::kBlank}, t, u);
-      rows_.label()[u] = cells_(b_, int{transducer::kLabel}, t, u);
+      rows_.blank()[u] = transducer::log_prob(cells_, transducer::kBlank, b_, t, u);
+      rows_.label()[u] = transducer::log_prob(cells_, transducer::kLabel, b_, t, u);
     });
   }
 
