@@ -130,7 +130,11 @@ def integers(op: str, name: str, values: Any, like: Any) -> Any:
             values = module.minimum(values, module.constant(MOST, module.uint64))
         wide = module.clip_by_value(cast(values, module.int64), LEAST, MOST)
         return cast(wide, module.int32)
-    held = _checked(op, name, module.asarray(values))
+    try:
+        values = module.asarray(values)
+    except (TypeError, NotImplementedError):  # traced by another framework: the op names both
+        return values
+    held = _checked(op, name, values)
     if held.dtype.itemsize >= 4:  # what is narrower fits, and might not hold the bounds
         signed = str(held.dtype).startswith("int")
         held = module.asarray(module.clip(held, LEAST if signed else None, MOST))

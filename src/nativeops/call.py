@@ -18,6 +18,7 @@ from nativeops.errors import (
     GradientError,
     RangeError,
     ReplaceableError,
+    called,
     message,
 )
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
@@ -414,7 +415,9 @@ class Op(Generic[F]):
     @property
     def no_gradient(self) -> str:
         """The sentence for a derivative that does not exist."""
-        if self.name.endswith("_grad"):
+        if called(self.name) != self.name:  # by which users know the op, not its gradient
+            text = "its gradient has none itself, so it cannot be differentiated twice."
+        elif self.name.endswith("_grad"):
             text = "has no gradient, so it cannot be differentiated twice."
         else:
             text = "has no gradient."

@@ -428,11 +428,24 @@ class Signature:
         own = self._own_axes(spec, array)
         if origin.get(axis) == name:
             hint = f"give `{name}` the same size along both."
-        elif len(own) == 2 and spec.axes[1].name == axis and own[0] == wanted:
+        elif self._turns(
+            spec, own, axis, {n: s for n, s in sizes.items() if origin.get(n) != name}
+        ):
             hint = f"`{name}` fits when transposed: did you mean `{name}.swapaxes(-1, -2)`?"
         elif axis in origin and (swap := self._swap(given, origin[axis], axis, size)):
             hint = f"`{origin[axis]}` has {size} elsewhere: did you mean `{origin[axis]}.{swap}`?"
         raise ShapeError(message(self.op, text, given, hint))
+
+    @staticmethod
+    def _turns(spec: ArraySpec, own: Sequence[Any], axis: str, others: Mapping[str, Any]) -> bool:
+        """Whether a matrix whose second axis has a wrong size fits transposed, as others say."""
+        if len(own) != 2 or spec.axes[1].name != axis or own[0] != others[axis]:
+            return False
+        first = spec.axes[0]
+        try:
+            return not first.names() <= others.keys() or bool(first.evaluate(others) == own[1])
+        except ZeroDivisionError:
+            return False
 
     def _swap(self, given: Sequence[Given], name: str, axis: str, size: Any) -> str:
         """How an array would have a size along an axis that it has along another one."""

@@ -328,6 +328,14 @@ def test_transposed_match_is_hinted_at() -> None:
         find("pairwise_l1")(np.zeros((3, 4)), np.zeros((4, 6)))
 
 
+def test_what_does_not_fit_when_transposed_is_not_turned() -> None:
+    with pytest.raises(ShapeError) as caught:
+        find("rnn_layer")(np.zeros((4, 3, 6)), np.zeros((7, 6)), np.zeros((7, 5)))
+    assert "hint: give `w_hh` the size 7 along `h`." in str(caught.value)
+    with pytest.raises(ShapeError, match=r"did you mean `w_ih\.swapaxes"):
+        find("rnn_layer")(np.zeros((4, 3, 6)), np.zeros((6, 7)), np.zeros((7, 7)))
+
+
 def test_array_of_unlike_sides_does_not_fit_when_transposed() -> None:
     square = Signature("op", (array_spec("x", "Float", "n n"),), (array_spec("out", "Float", "n"),))
     with pytest.raises(ShapeError) as caught:

@@ -65,8 +65,8 @@ def ctc_loss(
     Raises: ``ShapeError`` for arrays that do not fit; ``RangeError`` for a label or a length out of
         its range, on a GPU only for ``blank``: there labels and lengths are kept within bounds.
     NaN: stays in its own sequence.
-    Gradient: for ``logits``, fused with the softmax; 0 beyond a length and where the loss is
-        infinite.
+    Gradient: for ``logits``, fused with the softmax; 0 beyond a length and where no way says
+        the target.
     Cost: O(t·b·(c + s)) time; about t·b·(s + 1) numbers while it runs. Where a gradient is needed
         t·b·(s + 4) are kept, and t·b·s/2 doubles at most are needed on the way.
     Same as: ``torch.nn.functional.ctc_loss(log_softmax(logits, 2), ..)``.

@@ -15,7 +15,7 @@ class CTCLoss(Leaf, torch.nn.CTCLoss):
 
     Arguments and results are PyTorch's, for a batch or one sequence, with targets padded or one
     behind the other. What differs: the gradient is that of the loss, where PyTorch adds the
-    softmax's, so behind `log_softmax` both are the same; it is 0 where the loss is infinite, not
+    softmax's, so behind `log_softmax` both are the same; it is 0 where no way says the target, not
     NaN; a length may be 0; half precision is taken; and a label that is ``blank``, or lengths with
     two axes, are refused.
 

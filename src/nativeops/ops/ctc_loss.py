@@ -52,7 +52,8 @@ def ctc_losses(
         ``normalized`` one above 6.9e10 as that; in float64 a finite logit beyond ±9e15 as the
         nearest one of float32.
     Gradient: for ``logits``, in one more pass: ``d_loss[b] · (p[t, b, c] - P(w[t] = c))``,
-        with ``normalized`` without the ``p``; 0 beyond the length, and where the loss is infinite.
+        with ``normalized`` without the ``p``; 0 beyond the length, and where no way says the
+        target.
     Cost: O(t·b·(c + s)) time. Weights of ways have exponents of their own, so no length is too
         long. Memory: t·b·(s + 1) numbers and t·b doubles while it runs; t·b·(s + 4) numbers more
         are kept where a gradient is needed, and t·b·s/2 doubles at most for the way to it, with

@@ -81,6 +81,37 @@ def test_ways_by_a_class_that_is_masked_everywhere_differ_as_in_double(
     np.testing.assert_allclose(gradient, slope, atol=2e-6)
 
 
+@LEVELS
+@pytest.mark.parametrize("batch", [1, 33])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("floor", [-7e10, -1e30, -3.4e38])
+def test_class_that_is_ruled_out_counts_the_same_however_it_is(
+    floor: float, dtype: str, batch: int, level: str
+) -> None:
+    x = np.array([[0, 0, 0], [0, 0, 3.0], [0, 0, 6]], dtype)[:, None].repeat(batch, 1)
+    x[..., 0] = floor  # a path has two blanks
+    given = x, np.ones((batch, 1), np.int32)
+    with selected(level):
+        loss, gradient = loss_and_gradient(*given, label_loop=False)
+    np.testing.assert_allclose(loss, 2.0**37, rtol=1e-6)
+    label = np.exp(log_softmax(x.astype("float64")))[..., 1]  # what the label has of the softmax
+    posterior = label / label.sum(0)
+    np.testing.assert_allclose(gradient[..., 1], label - posterior, atol=1e-4)
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_logits_whose_difference_is_beyond_a_float_are_no_infinite_loss(
+    dtype: str, level: str
+) -> None:
+    x = np.array([[[3.3e38, -3.3e38]]] * 3, dtype)
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, np.array([[1]]))
+    np.testing.assert_allclose(loss, 2.0**36, rtol=1e-6)
+    np.testing.assert_allclose(gradient.sum(-1), 0, atol=1e-6)
+    np.testing.assert_allclose(gradient[..., 1].sum(), -1, atol=1e-3)
+
+
 def test_impossible_target_trains_nothing_in_torch() -> None:
     torch = pytest.importorskip("torch")
     x = torch.randn(2, 2, 3, requires_grad=True)

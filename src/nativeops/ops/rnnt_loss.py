@@ -59,7 +59,7 @@ def rnnt_costs(
     NaN: stays in its own sequence.
     Range: a logarithm of a probability beyond ±6.9e10 that is not infinite counts as that.
     Gradient: for ``logits``, normalisation included: ``y`` times the probability to pass, minus
-        that to leave by blank or label; 0 beyond the lengths and where the cost is +inf. 4·b·t·u
+        that to leave by blank or label; 0 beyond the lengths and where there is no path. 4·b·t·u
         numbers are kept.
     Cost: O(b·t·u·v) time, where all rows are independent; 4·b·t·u numbers of workspace. Sums over
         paths are kept as logarithms in float64, so that no length loses accuracy.

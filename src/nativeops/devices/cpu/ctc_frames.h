@@ -144,6 +144,7 @@ class CtcFrames {
   // What is taken off the logits of a frame, and what is left to take off. Where a float is so far
   // below that the difference has no digits for the sum, as of a class masked with -1e9, all get
   // what can be taken off it exactly: else ways by other frames would differ by what is rounded.
+  // But where a logarithm counts as the bound of `wide_exp` there is nothing that could differ.
   struct Shares {
     A taken;
     double left;
@@ -153,6 +154,7 @@ class CtcFrames {
     const A sum = static_cast<A>(all);
     if (sizeof(A) > sizeof(float) || !has_below(place, sum - A(Plain::kFrame))) return none;
     const A low = least(place), taken = low - (low - sum);
+    if (low - sum < A(-0x1p36)) return none;
     const double left = all - static_cast<double>(taken);
     return left > -0x1p20 && left < 0x1p20 ? Shares{taken, left} : none;
   }
@@ -187,8 +189,12 @@ class CtcFrames {
       const Shares off = shares(place, rows.largest[r] + logs[r]);
       rests_[place] = off.left;
       const LogSum<A> now = off.left == 0 ? log_sum : LogSum<A>{off.taken, A(0)};
-      blanks_[place] = now.from(blanks_[place]);
-      for (int64_t i = 0; i < width_; ++i) to[i] = now.from(to[i]);
+      // The difference of two finite logits may be beyond a float. NaN stays.
+      const auto less = [=](A x) {
+        return x == lowest<A>() ? x : max2(-Extreme<A>::most, now.from(x));
+      };
+      blanks_[place] = less(blanks_[place]);
+      for (int64_t i = 0; i < width_; ++i) to[i] = less(to[i]);
     }
   }
 
