@@ -46,6 +46,7 @@ PLANTED = [
     ("number_of_threads", "threads", "results depend on the number of threads"),
     ("race_between_items", "threads", "results depend on the number of threads"),
     ("number_shared_by_calls", "threads", "calls disturb each other"),
+    ("attribute_shared_by_calls", "threads", "calls disturb each other"),
     ("reference_of_some", "values", "the reference fails"),
     ("two_flags", "values", "wrong values for several attributes at once"),
     ("dependent_axis", "values", "`n` is declared `independent`, but is not"),

@@ -185,6 +185,15 @@ def _places(folder: Path, device: str) -> list[str]:
     return ["-iquote", str(folder), f"-I{_PACKAGE.parent}"]
 
 
+def _check_names(op: Op[Any], source: Path) -> None:
+    """Refuse what nvcc splits, or gives to a shell that takes it for a quote or a variable."""
+    for place, others in ((op.kernel.parent, ""), (_PACKAGE, ""), (source.parent, "$")):
+        if odd := re.search(f"[\"',{others}]", str(place)):
+            text = f"nvcc cannot read {place}, as there is {odd[0]} in its name."
+            hint = "put the op, this package and NATIVEOPS_CACHE into folders without such."
+            raise BuildError(message(op.name, text, hint=hint))
+
+
 def _check_read(recipe: "_Recipe", source: Path, rule: str) -> None:
     """Refuse a kernel that reads what its hash does not cover: nobody would see it change.
 
@@ -243,6 +252,8 @@ def _compile(recipe: _Recipe, built: Path) -> None:
     source = built.with_suffix(".cpp")
     source.write_text(recipe.source, "utf-8")
     folder = recipe.op.kernel.parent
+    if recipe.device == "cuda":
+        _check_names(recipe.op, source)
     command = [*recipe.compiler, *recipe.flags, *_places(folder, recipe.device), str(source)]
     read = built.with_suffix(".d")
     told = [] if recipe.device == "cuda" else ["-MD", "-MF", str(read)]

@@ -116,3 +116,22 @@ def test_jax_asks_for_the_users_cuda_library_and_not_for_that_of_the_package(
     else:
         with pytest.raises(BuildError, match="NATIVEOPS_CUDA is off"):
             traced.lower(lowering_platforms=("cuda",))
+
+
+@pytest.mark.parametrize("name", ["o'neil", "a,b", 'a"b'])
+def test_folder_whose_name_nvcc_cannot_take_is_named(
+    tmp_path: Path, other_nvcc: None, name: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    with pytest.raises(BuildError) as caught:
+        build.build(declare(write(folder)), "cuda")
+    assert f"scaled: nvcc cannot read {folder}, as there is" in str(caught.value)
+
+
+def test_cache_whose_name_nvcc_cannot_take_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_nvcc: None
+) -> None:
+    monkeypatch.setenv("NATIVEOPS_CACHE", str(tmp_path / "c$y"))
+    with pytest.raises(BuildError, match=r"(?s)nvcc cannot read .*c\$y.*hint: put the op, .*CACHE"):
+        build.build(declare(write(tmp_path)), "cuda")

@@ -118,6 +118,14 @@ void number_shared_by_calls(Device& dev, In<T, 1> x, Out<T, 1> out) {
   for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = T(x(i) - *most); });
 }
 
+template <class T>
+void attribute_shared_by_calls(Device& dev, In<T, 1> x, Out<T, 1> out, double factor) {
+  static Accum<T> table[64];  // bug: likewise, but the same for calls with equal attributes
+  for (Accum<T>& one : table) one = Accum<T>(factor);
+  Accum<T>* const own = table;
+  for_each(dev, out, [=] KERNEL(int64_t i) { out(i) = T(x(i) * own[i % 64]); });
+}
+
 template <class T, class I>
 void read_before_the_start(Device& dev, In<T, 1> x, In<I, 1> index, Out<T, 1> out) {
   fill(dev, out, [=] KERNEL(int64_t i) {

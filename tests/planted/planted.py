@@ -115,6 +115,16 @@ def number_shared_by_calls(x: Float[Array, "n"]) -> Float[Array, "n"]:  # noqa: 
 
 
 @op(kernel="planted.h")
+def attribute_shared_by_calls(
+    x: Float[Array, "n"],  # noqa: F821
+    *,
+    factor: float = 1.0,
+) -> Float[Array, "n"]:  # noqa: F821
+    """Each number times the factor."""
+    return x * factor
+
+
+@op(kernel="planted.h")
 def read_before_the_start(
     x: Float[Array, "n"],  # noqa: F821
     index: Int[Array, "m"],  # noqa: F821

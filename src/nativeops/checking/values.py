@@ -16,12 +16,19 @@ from nativeops.call import Op
 from nativeops.checking import source
 from nativeops.checking.faults import fault
 from nativeops.checking.finding import Case, Finding, Steps, Unchecked, found
-from nativeops.errors import RangeError
+from nativeops.errors import NativeOpsError, RangeError
 from nativeops.testing import Case as OpCase
 from nativeops.testing import cases, installed, mistakes, plain_case
 from nativeops.testing.aspects import num_threads, unwritten
 from nativeops.testing.claims import ClaimError, check_reuse
-from nativeops.testing.draw import base_sizes, defaults, fits, free_names, numbers
+from nativeops.testing.draw import (
+    all_attributes,
+    base_sizes,
+    defaults,
+    fits,
+    free_names,
+    numbers,
+)
 from nativeops.testing.matrix import modes
 from nativeops.testing.tolerance import is_same
 
@@ -177,6 +184,12 @@ def thread_steps(op: Op[Any]) -> Steps:
                 return
             if time.perf_counter() - started > LONG_ENOUGH:
                 break
+        for case in ran[-1:]:  # what calls share may come from their attributes alone
+            for other in with_other_attributes(case):
+                yield Case(f"{case} and {other}")
+                if wrong := disturbed([case, other]):
+                    yield wrong
+                    return
 
 
 def disturbed(calls: Sequence[OpCase]) -> Finding | None:
@@ -203,6 +216,23 @@ def differs(until: float, case: OpCase, alone: list[bytes]) -> bool:
 def bits(case: OpCase) -> list[bytes]:
     """What a call makes."""
     return [np.asarray(case.arrays.values(array)).tobytes() for _, array in case.results()]
+
+
+def with_other_attributes(case: OpCase) -> Iterator[OpCase]:
+    """The same with another value of each attribute in turn, if that is no size and not refused."""
+    arrays = (*case.op.signature.inputs, *case.op.signature.outputs)
+    seen = {name for spec in arrays for axis in spec.axes for name in axis.names()}
+    for attributes in all_attributes(case.op):
+        differing = [n for n, v in attributes.items() if v != case.attributes[n]]
+        if not differing or differing[0] in seen:
+            continue
+        other = replace(case, attributes=attributes)
+        try:
+            bits(other)
+        except NativeOpsError:
+            continue
+        seen.add(differing[0])
+        yield other
 
 
 def long_cases(op: Op[Any], name: str) -> Iterator[OpCase]:

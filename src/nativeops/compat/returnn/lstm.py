@@ -10,6 +10,7 @@ import nativeops
 from nativeops.arrays import namespace
 from nativeops.compat.returnn._checks import check_axes, whole
 from nativeops.compat.returnn._index import mask_of
+from nativeops.errors import ArgumentError, ShapeError, message
 
 __all__ = ["lstm_low_mem", "native_lstm", "native_lstm2", "two_d_lstm"]
 
@@ -74,7 +75,13 @@ def lstm_low_mem(
     """
     _check("lstm_low_mem", x, "t b i", y0, c0, index)
     walk = _walk("lstm_low_mem", start, step)
-    inputs = x.shape[2]
+    check_axes("lstm_low_mem", w=(w, "in_dim+dim 4*dim"), b=(b, "4*dim"))
+    inputs, units, rows = x.shape[2], y0.shape[1], w.shape[0]
+    known = all(type(size) is int for size in (inputs, units, rows))
+    if known and rows != inputs + units:
+        text = f"`w` has {rows} rows, but `x` and `y0` have {inputs} + {units} numbers."
+        hint = f"give it {inputs + units} rows: those of the inputs, and below them of the state."
+        raise ShapeError(message("lstm_low_mem", text, hint=hint))
     if inputs is None:  # TensorFlow tells it when it runs
         inputs = namespace(x).shape(x)[2]
     made = nativeops.lstm_low_mem(x, w[:inputs], w[inputs:], b, mask_of(index), y0, c0, **walk)
@@ -113,6 +120,6 @@ def _walk(op: str, start: int, step: int) -> dict[str, Any]:
     if step == 0:
         text = "`step` is 0, with which the walk would never end."
         hint = "give the distance to the next frame, below 0 to go backwards."
-        raise nativeops.errors.ArgumentError(nativeops.errors.message(op, text, hint=hint))
+        raise ArgumentError(message(op, text, hint=hint))
     stride = abs(whole(op, "step", step))
     return {"start": whole(op, "start", start), "stride": stride, "reverse": step < 0}

@@ -100,6 +100,13 @@ def test_what_is_empty_is_not_left_away(framework: str) -> None:
         returnn.two_d_lstm(grid, grid, grid, grid, grid, sizes)
 
 
+def test_weights_with_other_rows_than_inputs_and_state_are_refused() -> None:
+    x, state, index = np.ones((5, 3, 8), "f"), np.zeros((3, 2), "f"), np.ones((5, 3), bool)
+    text = r"^lstm_low_mem: `w` has 9 rows, but `x` and `y0` have 8 \+ 2 numbers"
+    with pytest.raises(ShapeError, match=text):
+        returnn.lstm_low_mem(x, np.zeros((9, 8), "f"), np.zeros(8, "f"), state, state, index)
+
+
 def test_an_index_that_is_a_list_is_refused() -> None:
     g = drawn()
     text = r"native_lstm2: `index` must be an array \[t, b\], but is list"
