@@ -415,12 +415,11 @@ class Op(Generic[F]):
     @property
     def no_gradient(self) -> str:
         """The sentence for a derivative that does not exist."""
-        if called(self.name) != self.name:  # by which users know the op, not its gradient
-            text = "its gradient has none itself, so it cannot be differentiated twice."
-        elif self.name.endswith("_grad"):
-            text = "has no gradient, so it cannot be differentiated twice."
-        else:
-            text = "has no gradient."
+        text = "has no gradient."
+        if self.name.endswith("_grad"):
+            own = called(self.name) == self.name  # else the error names what users call
+            text = "has no gradient" if own else "its gradient has none itself"
+            text += ", so it cannot be differentiated twice."
         hint = "if it is a constant, use `detach()`, `jax.lax.stop_gradient` or `tf.stop_gradient`."
         if not self.built_in:
             hint = f"declare its rule with `@{self.name}.gradient`; {hint}"
