@@ -12,6 +12,7 @@ import pytest
 from nativeops import pairwise_l1, pairwise_lp, registry
 from nativeops.errors import GradientError
 from nativeops.frameworks import jax_call
+from nativeops.frameworks.jax import connect
 from nativeops.testing.arrays_jax import composed_l1, enabled_64_bits, random
 
 # The ops of tests/example_ops use what the built-in ones do not: kept results, integers, no axes.
@@ -270,7 +271,7 @@ def test_what_flows_back_and_what_is_kept_may_be_numpys():
 
 def test_programs_of_old_attributes_are_given_up(monkeypatch):
     monkeypatch.setattr(jax_call, "_MOST", 4)
-    x, handle = random(3, 2), pairwise_lp.handles["jax"]
+    x, handle = random(3, 2), connect(pairwise_lp)
     for i in range(20):
         pairwise_lp(x, x, p=2.0 + i / 8)
     assert len(handle.calls) <= 5
@@ -280,7 +281,7 @@ def test_programs_of_old_attributes_are_given_up(monkeypatch):
 @pytest.mark.parametrize("kind", ["grad", "vmap"])
 def test_programs_of_eager_transforms_are_given_up(monkeypatch, kind):
     monkeypatch.setattr(jax_call, "_MOST", 4)
-    x, handle = random(3, 2), pairwise_lp.handles["jax"]
+    x, handle = random(3, 2), connect(pairwise_lp)
 
     def run(p):
         if kind == "grad":
