@@ -128,9 +128,7 @@ template <class A>
 KERNEL double log_prob(const In<A, 4>& cells, Plane symbol, int64_t b, int64_t t, int64_t u) {
   const LogSum<double> log_sum{static_cast<double>(cells(b, int{kShift}, t, u)),
                                static_cast<double>(cells(b, int{kLogSum}, t, u))};
-  const auto logit = static_cast<double>(cells(b, int{symbol}, t, u));
-  const double less = log_sum.from(logit);  // of two finite ones perhaps beyond a double; or NaN
-  return bounded(logit == lowest<double>() ? less : max2(-Extreme<double>::most, less));
+  return bounded(log_sum.held_from(static_cast<double>(cells(b, int{symbol}, t, u))));
 }
 
 }  // namespace nativeops::transducer

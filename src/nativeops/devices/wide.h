@@ -4,6 +4,7 @@
 // of a number does not grow with how small it is.
 #pragma once
 #include "nativeops/devices/elementary.h"
+#include "nativeops/devices/logarithm.h"
 #include "nativeops/devices/math.h"
 
 namespace nativeops {
@@ -49,7 +50,7 @@ NATIVEOPS_INLINE Wide operator*(Wide a, Wide b) {
 // e^x for any x but +infinity. Beyond 2^36 (6.9e10) as of that: a double has room for the exponents
 // of 90 000 such factors.
 NATIVEOPS_INLINE Wide wide_exp(double x) {
-  constexpr double most = 0x1p36;
+  constexpr double most = kMostLogarithm;
   const double low = x > -most ? x : -most;
   const elementary::Reduced<double> y = elementary::reduce(low < most ? low : most);
   return {1 + (y.r + y.tail), x >= -Extreme<double>::most ? y.n : x};

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nativeops import NativeOpsError, ctc_loss
+from nativeops.errors import GradientError
 from nativeops.testing.aspects import levels, num_threads, selected
 from nativeops.testing.ctc import labels, log_softmax, loss_and_gradient, normal, reference
 
@@ -481,3 +482,13 @@ def test_last_frames_may_be_as_improbable_as_any(
             bound = 2e-3 if dtype == "float16" else 1e-5
             np.testing.assert_allclose(loss, expected[many], rtol=bound)
             np.testing.assert_allclose(gradient, slope[:, many], atol=bound)
+
+
+def test_second_derivative_is_refused_by_the_name_that_users_know() -> None:
+    torch = pytest.importorskip("torch")
+    logits = torch.randn(4, 1, 3, requires_grad=True)
+    loss = ctc_loss(logits, torch.tensor([[1]]))
+    (slope,) = torch.autograd.grad(loss, logits, create_graph=True)
+    sentence = "^ctc_loss: its gradient has none itself, so it cannot be differentiated twice"
+    with pytest.raises(GradientError, match=sentence):
+        slope.square().sum().backward()

@@ -116,3 +116,15 @@ def test_gradient_is_the_slope_across_blocks_of_frames(normalized: bool, level: 
         _, gradient = loss_and_gradient(x, targets, *lengths, **options)
         slope = (total(step) - total(-step)) / (2 * step)
     np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-7)
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_beside_classes_that_are_ruled_out_makes_the_loss_nan(dtype: str, level: str) -> None:
+    """All that the target needs is -infinity there, from which NaN is taken."""
+    x = np.zeros((3, 2, 4), dtype)
+    x[1, 0] = [-np.inf, -np.inf, np.nan, 0]
+    with selected(level):
+        loss, gradient = loss_and_gradient(x, np.array([[1], [1]]))
+    assert np.isnan(loss).tolist() == [True, False]
+    assert np.isfinite(gradient[:, 1]).all()

@@ -154,7 +154,7 @@ class CtcFrames {
     const A sum = static_cast<A>(all);
     if (sizeof(A) > sizeof(float) || !has_below(place, sum - A(Plain::kFrame))) return none;
     const A low = least(place), taken = low - (low - sum);
-    if (low - sum < A(-0x1p36)) return none;
+    if (low - sum < A(-kMostLogarithm)) return none;
     const double left = all - static_cast<double>(taken);
     return left > -0x1p20 && left < 0x1p20 ? Shares{taken, left} : none;
   }
@@ -189,12 +189,8 @@ class CtcFrames {
       const Shares off = shares(place, rows.largest[r] + logs[r]);
       rests_[place] = off.left;
       const LogSum<A> now = off.left == 0 ? log_sum : LogSum<A>{off.taken, A(0)};
-      // The difference of two finite logits may be beyond a float. NaN stays.
-      const auto less = [=](A x) {
-        return x == lowest<A>() ? x : max2(-Extreme<A>::most, now.from(x));
-      };
-      blanks_[place] = less(blanks_[place]);
-      for (int64_t i = 0; i < width_; ++i) to[i] = less(to[i]);
+      blanks_[place] = now.held_from(blanks_[place]);
+      for (int64_t i = 0; i < width_; ++i) to[i] = now.held_from(to[i]);
     }
   }
 

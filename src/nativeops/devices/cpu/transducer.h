@@ -25,8 +25,8 @@ void for_each_run(Device& dev, const int64_t batch, const int64_t frames, int64_
 }
 
 template <class A>
-[[gnu::flatten]] void logs(A* to, const A* values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = log(values[i]);
+[[gnu::flatten]] void logs(A* values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) values[i] = log(values[i]);
 }
 
 template <class T, class I>
@@ -44,13 +44,13 @@ void statistics(Device& dev, const transducer::Joint<T, I>& joint, const Out<Acc
     for (int plane = 0; plane < transducer::kPlanes; ++plane) {
       for (int64_t u = first + count; u < end; ++u) cells(b, plane, t, u) = A(0);
     }
-    A largest[kRun], sum[kRun], log_sum[kRun];
+    A largest[kRun], log_sum[kRun];
     for (int64_t i = 0; i < count; ++i) {
       const auto row = simd::softmax_sums(&logits(b, t, first + i, 0), classes);
       largest[i] = row.largest;
-      sum[i] = row.sum;
+      log_sum[i] = row.sum;
     }
-    logs(log_sum, sum, count);
+    logs(log_sum, count);
     for (int64_t i = 0; i < count; ++i) {
       transducer::put_cell(joint, cells, b, t, first + i, LogSum<A>{largest[i], log_sum[i]});
     }
