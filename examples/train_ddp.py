@@ -58,7 +58,7 @@ def main() -> None:
     else:
         store = distributed.HashStore()
         distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    if given.batch % processes():
+    if given.batch < 1 or given.batch % processes():
         parser.error(f"--batch must be a multiple of the {processes()} processes")
     nativeops.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes()))
 

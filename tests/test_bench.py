@@ -25,6 +25,7 @@ from nativeops.bench.measure import Effort, Runner, measure, reason_to_skip, set
 from nativeops.bench.measurement import Measurement, from_json
 from nativeops.bench.place import Place
 from nativeops.bench.run import Plan, WorkerError, run
+from nativeops.cli.bench import OTHERS, modules
 
 SHORT = Effort(seconds=1e-9, fewest=3, most=5, sample=1e-9)
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,6 +103,15 @@ def test_every_rival_is_called_with_arrays_of_a_framework() -> None:
     rivals = [rival for some in benches for bench in some for rival in bench.rivals]
     assert len(rivals) > 50
     assert {each.framework for each in rivals} <= {"numpy", "torch", "jax", "tensorflow"}
+
+
+def test_all_that_is_measured_is_measured_once() -> None:
+    subjects = modules(None)
+    paths = (ROOT / "src/nativeops/ops").glob("*_bench.py")
+    files = {f"nativeops.ops.{path.stem}" for path in paths}
+    found = [cases.module for cases in subjects.values()]
+    assert sorted(found) == sorted(files | {cases.module for cases in OTHERS.values()})
+    assert {"lstm_layer", "pairwise_l1", "native_lstm2"} <= set(subjects)
 
 
 def test_a_gpu_has_a_name_and_rivals_of_its_own() -> None:

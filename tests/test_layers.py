@@ -35,6 +35,7 @@ LAYERS = [
     ["arrays"],
     ["frameworks", "library", "identity"],
     ["signature"],
+    ["attributes"],
     ["sizes", "errors", "names"],
 ]
 # Imports inside of functions that point upwards, each for its reason.
@@ -170,6 +171,15 @@ ADAPTERS += [p for p in CPP if p.parent.name == "bindings"]
 def test_adapters_name_no_op(path: Path) -> None:
     words = set(re.findall(r"\w+", path.read_text()))
     assert not words & {op.name for op in ops()}
+
+
+def test_each_op_lies_beside_its_test_and_its_benchmark() -> None:
+    own = [op for op in ops() if op.built_in]
+    assert len(own) > 50
+    for op in own:
+        declared = PACKAGE.parent / f"{op.__module__.replace('.', '/')}.py"
+        for kind in ("test", "bench"):
+            assert declared.with_name(f"{declared.stem}_{kind}.py").is_file(), (op.name, kind)
 
 
 def test_no_module_has_the_name_of_something_its_package_exports() -> None:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from nativeops import identity, lists
+from nativeops.attributes import AttributeSpec
 from nativeops.errors import (
     ArgumentError,
     DeviceError,
@@ -23,7 +24,7 @@ from nativeops.errors import (
 )
 from nativeops.frameworks import DLPACK, ENTRIES, Framework, framework_of, has_entry, load
 from nativeops.lists import are_lengths, as_arrays, is_list_of_integers
-from nativeops.signature import ArraySpec, AttributeSpec, Signature, Solution
+from nativeops.signature import ArraySpec, Signature, Solution
 from nativeops.sizes import Size, as_size
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -12,13 +12,14 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, cast
 
+from nativeops.attributes import AttributeSpec
 from nativeops.call import Op
 from nativeops.errors import ArgumentError, message, name_caller
 from nativeops.frameworks import framework_of, load
 from nativeops.identity import normal
 from nativeops.names import is_cpp_word
 from nativeops.registry import register
-from nativeops.signature import KINDS, VARIABLES, ArraySpec, AttributeSpec, Signature, array_spec
+from nativeops.signature import KINDS, VARIABLES, ArraySpec, Signature, array_spec
 from nativeops.sizes import Size, maximum, minimum
 
 __all__ = [

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from nativeops import registry
+from nativeops.attributes import AttributeSpec
 from nativeops.call import Op
 from nativeops.declare import (
     Accum,
@@ -31,7 +32,7 @@ from nativeops.declare import (
     transpose,
 )
 from nativeops.errors import ArgumentError, Given, NativeOpsError, ShapeError
-from nativeops.signature import ArraySpec, AttributeSpec, Signature, array_spec
+from nativeops.signature import ArraySpec, Signature, array_spec
 
 
 class Two(NamedTuple):

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nativeops.attributes import AttributeSpec
 from nativeops.call import Directions, Op, TwoLayers
 from nativeops.frameworks.base import FRAMEWORKS
 from nativeops.glue import defines
 from nativeops.identity import variants
-from nativeops.signature import ArraySpec, AttributeSpec, Signature
+from nativeops.signature import ArraySpec, Signature
 
 # In the order in which a call meets them; the second word is the built-in class that catches it.
 ERRORS = {

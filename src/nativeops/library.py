@@ -12,8 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from nativeops.attributes import AttributeSpec
 from nativeops.errors import BuildError, DeviceError, NativeOpsError, RangeError, called, message
-from nativeops.signature import FIXED, VARIABLES, ArraySpec, AttributeSpec, Signature
+from nativeops.signature import FIXED, VARIABLES, ArraySpec, Signature
 from nativeops.sizes import Size
 
 if TYPE_CHECKING:

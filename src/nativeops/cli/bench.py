@@ -99,10 +99,12 @@ def bench(
 
 def modules(subject: str | None) -> dict[str, Cases]:
     """What is measured, each with the module that has its cases."""
-    found = {op.name: bench_module(op.__module__) for op in ops()}
+    declared = sorted(ops(), key=lambda op: (op.reference.__code__.co_firstlineno, len(op.name)))
+    found = {op.name: bench_module(op.__module__) for op in declared}
     known = {name: Cases(module) for name, module in found.items() if module} | OTHERS
-    if subject is None:  # an op and its gradient have the same cases
-        return {name: own for name, own in known.items() if not name.endswith("_grad")}
+    if subject is None:  # ops of one file have the same cases: each file as its first op
+        first = {own.module: name for name, own in reversed(known.items())}
+        return {name: known[name] for name in sorted(first.values())}
     if subject not in known and Path(subject).exists():
         return of_files(Path(subject).resolve())
     if subject not in known:

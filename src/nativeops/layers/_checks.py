@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from nativeops.arrays import dtype_name
+from nativeops.attributes import AttributeSpec
 from nativeops.errors import ArgumentError, DtypeError, RangeError, ShapeError, message
 from nativeops.frameworks import framework_of
 from nativeops.ops.gru import gru_layer
 from nativeops.ops.rnn import rnn_layer
-from nativeops.signature import AttributeSpec
 
 # Of one layer in one direction: w_ih, w_hh, perhaps b_ih, b_hh, and of an LSTM perhaps w_hr.
 _NAMES = ("w_ih", "w_hh", "b_ih", "b_hh", "w_hr")

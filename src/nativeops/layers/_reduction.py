@@ -4,8 +4,8 @@
 from typing import Literal, get_args
 
 from nativeops.arrays import mean, total
+from nativeops.attributes import AttributeSpec
 from nativeops.declare import Array
-from nativeops.signature import AttributeSpec
 
 Reduction = Literal["none", "sum", "mean"]
 _REDUCTION = AttributeSpec("reduction", str, choices=get_args(Reduction))

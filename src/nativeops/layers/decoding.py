@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nativeops.arrays import cast, is_compiling, namespace, to_numpy
+from nativeops.attributes import AttributeSpec
 from nativeops.declare import Array
 from nativeops.errors import ArgumentError, RangeError, message
 from nativeops.layers.ctc import lengths_of
 from nativeops.ops._prefixes import Options, Scorer, search_batch
 from nativeops.ops.ctc_beam_search import CtcPrefixes, ctc_prefixes
-from nativeops.signature import AttributeSpec
 
 _WEIGHT = AttributeSpec("scorer_weight", float)
 

@@ -165,3 +165,11 @@ def test_error_rate_says_that_it_counts_in_python(framework: str) -> None:
         labels = module.numpy.asarray(labels) if framework == "jax" else module.constant(labels)
     with pytest.raises(NativeOpsError, match="error_rate: counts in Python"):
         program(labels)
+
+
+def test_errors_of_error_rate_name_it() -> None:
+    labels = np.ones((2, 3), np.int32)
+    with pytest.raises(NativeOpsError, match=r"^error_rate: axis `batch` is 2 in `a` but 3 in `b`"):
+        error_rate(labels, np.ones((3, 3), np.int32))
+    with pytest.raises(NativeOpsError, match=r"^error_rate: `a_len\[1\]` is 4"):
+        error_rate(labels, labels, np.array([3, 4], np.int32))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nativeops.errors import ArgumentError, message
+from nativeops.errors import ArgumentError, NativeOpsError, message
 from nativeops.ops.edit_alignment import edit_alignment
 
 
@@ -91,7 +91,10 @@ def error_rate(a: Any, b: Any, a_len: Any = None, b_len: Any = None) -> ErrorRat
     >>> print(error_rate(said, meant, *lengths))
     60.00% [ 3 / 5, 1 ins, 1 del, 1 sub ]
     """
-    counts: Any = edit_alignment.only(["counts"])(a, b, a_len, b_len).counts
+    try:
+        counts: Any = edit_alignment.only(["counts"])(a, b, a_len, b_len).counts
+    except NativeOpsError as error:
+        raise type(error)(str(error).replace("edit_alignment:", "error_rate:", 1)) from None
     try:
         on_cpu = counts.cpu() if hasattr(counts, "detach") else counts  # PyTorch's may be on CUDA
         by_pair = np.asarray(on_cpu).astype(np.int64)

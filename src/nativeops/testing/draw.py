@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from nativeops.attributes import AttributeSpec
 from nativeops.call import Op
-from nativeops.signature import ArraySpec, AttributeSpec
+from nativeops.signature import ArraySpec
 from nativeops.testing.returned import FLOATS, Shape, example
 
 Lead = tuple[int, ...]  # the sizes of leading axes

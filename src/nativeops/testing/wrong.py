@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nativeops.attributes import AttributeSpec
 from nativeops.call import Op
 from nativeops.errors import (
     ArgumentError,
@@ -17,7 +18,7 @@ from nativeops.errors import (
     ShapeError,
     called,
 )
-from nativeops.signature import VARIABLES, ArraySpec, AttributeSpec, is_integer
+from nativeops.signature import VARIABLES, ArraySpec, is_integer
 from nativeops.testing.arrays import arrays_of
 from nativeops.testing.compiled import CompiledOp, said_in
 from nativeops.testing.draw import Values, arguments, lead_name

@@ -22,14 +22,33 @@ def check_axes(op: str, **given: tuple[Any, str]) -> None:
             raise ArgumentError(message(op, text, hint="make it an array of your framework."))
         if getattr(array.shape, "rank", 0) is None:
             continue  # TensorFlow tells it when it runs, as a size that is None
-        if len(array.shape) != len(words):
+        fixed = {i: int(word) for i, word in enumerate(words) if word.isdigit()}
+        if len(array.shape) != len(words) or any(
+            array.shape[i] not in (None, size) for i, size in fixed.items()
+        ):
             text = f"`{name}` must be {wanted} has the shape {list(array.shape)}."
             raise ShapeError(message(op, text))
         for axis, size in zip(words, array.shape, strict=True):
-            first, other = (size, name) if size is None else sizes.setdefault(axis, (size, name))
-            if first != size:
-                text = f"axis `{axis}` is {first} in `{other}` but {size} in `{name}`."
-                raise ShapeError(message(op, text))
+            if size is not None:
+                _check_axis(op, name, axis, size, sizes)
+
+
+def _check_axis(
+    op: str, name: str, axis: str, size: Any, sizes: dict[str, tuple[Any, str]]
+) -> None:
+    """Compare a size, or the part of it that a multiple as ``4*dim`` names, with one before it."""
+    factor, _, part = axis.rpartition("*")
+    times = int(factor or 1)
+    first, other = sizes.setdefault(part, (size // times, name))
+    if first * times == size:
+        return
+    if other == name:
+        raise ShapeError(
+            message(op, f"axis `{axis}` is {size} in `{name}`, no multiple of {times}.")
+        )
+    known = f"axis `{part}` is {first} in `{other}` but"
+    this = f"`{axis}` is {size}" if factor else f"{size}"
+    raise ShapeError(message(op, f"{known} {this} in `{name}`."))
 
 
 def check_tensors(op: str, **given: Any) -> None:

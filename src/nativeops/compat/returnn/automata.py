@@ -17,7 +17,7 @@ import torch
 
 from nativeops import ops
 from nativeops.arrays import integers
-from nativeops.compat.returnn._checks import can_read, check_axes, check_tensors
+from nativeops.compat.returnn._checks import can_read, check_axes, check_tensors, whole
 from nativeops.errors import RangeError, message
 from nativeops.layers.ctc import ctc_loss as _ctc_loss
 
@@ -62,7 +62,7 @@ def get_ctc_fsa_fast_bw(
         return made.edges, made.weights, made.start_end_states
     inside = torch.arange(targets.shape[1], device=targets.device) < lengths[:, None]
     packed = ops.ctc_fsa.ctc_fsa_packed(targets[inside], lengths, **options)
-    missing = edges_bound - packed.weights.shape[0]
+    missing = whole(op, "edges_bound", edges_bound) - packed.weights.shape[0]
     if missing < 0:
         needed = packed.weights.shape[0]
         text = f"`edges_bound` is {edges_bound}, but {needed} are needed."

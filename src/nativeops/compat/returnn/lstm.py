@@ -28,7 +28,13 @@ def native_lstm(z: Any, w_re: Any, c: Any, index: Any) -> tuple[Any, Any]:
 
     Returns: the outputs ``[time, batch, dim]`` and the final cells.
     """
-    check_axes("native_lstm", z=(z, "t b 4*h"), c=(c, "b h"), index=(index, "t b"))
+    check_axes(
+        "native_lstm",
+        z=(z, "t b 4*dim"),
+        c=(c, "b dim"),
+        index=(index, "t b"),
+        w_re=(w_re, "dim 4*dim"),
+    )
     made = nativeops.native_lstm2(z, w_re, mask_of(index), None, c, resets=True)
     return made.output, made.c_n
 
@@ -50,7 +56,7 @@ def native_lstm2(
 
     Returns: the outputs ``[time, batch, dim]`` and the final cells.
     """
-    _check("native_lstm2", x, "t b 4*h", y0, c0, index)
+    _check("native_lstm2", x, "t b 4*dim", y0, c0, index, w_re=(w_re, "dim 4*dim"))
     walk = _walk("native_lstm2", start, step)
     made = nativeops.native_lstm2(x, w_re, mask_of(index), y0, c0, **walk)
     return made.output, made.c_n
@@ -73,9 +79,9 @@ def lstm_low_mem(
 
     Returns: the outputs ``[time, batch, dim]`` and the final cells.
     """
-    _check("lstm_low_mem", x, "t b i", y0, c0, index)
+    weights = {"w": (w, "in_dim+dim 4*dim"), "b": (b, "4*dim")}
+    _check("lstm_low_mem", x, "t b in_dim", y0, c0, index, **weights)
     walk = _walk("lstm_low_mem", start, step)
-    check_axes("lstm_low_mem", w=(w, "in_dim+dim 4*dim"), b=(b, "4*dim"))
     inputs, units, rows = x.shape[2], y0.shape[1], w.shape[0]
     known = all(type(size) is int for size in (inputs, units, rows))
     if known and rows != inputs + units:
@@ -102,7 +108,15 @@ def two_d_lstm(x: Any, v_h: Any, v_v: Any, w: Any, b: Any, sizes: Any) -> Any:
 
     Returns: the outputs ``[target_time, source_time, batch, dim]``.
     """
-    check_axes("two_d_lstm", x=(x, "t s b i"), sizes=(sizes, "b 2"))
+    of_output, weights = "dim 5*dim", {"w": (w, "in_dim 5*dim"), "b": (b, "5*dim")}
+    check_axes(
+        "two_d_lstm",
+        x=(x, "t s b in_dim"),
+        sizes=(sizes, "b 2"),
+        v_h=(v_h, of_output),
+        v_v=(v_v, of_output),
+        **weights,
+    )
     return nativeops.two_d_lstm(x, w, v_v, v_h, b, sizes[:, 0], sizes[:, 1]).output
 
 
@@ -110,9 +124,10 @@ for _function in (native_lstm, native_lstm2, lstm_low_mem, two_d_lstm):
     vars(_function)["autograph_info__"] = True  # TensorFlow's AutoGraph leaves them as they are
 
 
-def _check(op: str, x: Any, axes: str, y0: Any, c0: Any, index: Any) -> None:
-    """Whether frames, states and index belong together."""
-    check_axes(op, x=(x, axes), y0=(y0, "b h"), c0=(c0, "b h"), index=(index, "t b"))
+def _check(op: str, x: Any, axes: str, y0: Any, c0: Any, index: Any, **weights: Any) -> None:
+    """Whether frames, states, index and weights belong together."""
+    states = {"y0": (y0, "b dim"), "c0": (c0, "b dim"), "index": (index, "t b")}
+    check_axes(op, x=(x, axes), **states, **weights)
 
 
 def _walk(op: str, start: int, step: int) -> dict[str, Any]:

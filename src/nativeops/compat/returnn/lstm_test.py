@@ -107,6 +107,31 @@ def test_weights_with_other_rows_than_inputs_and_state_are_refused() -> None:
         returnn.lstm_low_mem(x, np.zeros((9, 8), "f"), np.zeros(8, "f"), state, state, index)
 
 
+def test_weights_of_another_size_are_told_by_the_names_that_are_given() -> None:
+    state, index = np.ones((3, 2), "f"), np.ones((5, 3), bool)
+    z, w_re = np.ones((5, 3, 8), "f"), np.ones((2, 8), "f")
+    with pytest.raises(
+        ShapeError, match=r"^native_lstm2: axis `dim` is 2 in `x` but 3 in `w_re`\.$"
+    ):
+        returnn.native_lstm2(z, np.ones((3, 8), "f"), state, state, index)
+    text = r"^native_lstm: axis `dim` is 2 in `z` but `4\*dim` is 12 in `w_re`\.$"
+    with pytest.raises(ShapeError, match=text):
+        returnn.native_lstm(z, np.ones((2, 12), "f"), state, index)
+    text = r"^native_lstm2: axis `4\*dim` is 9 in `x`, no multiple of 4\.$"
+    with pytest.raises(ShapeError, match=text):
+        returnn.native_lstm2(np.ones((5, 3, 9), "f"), w_re, state, state, index)
+    grid, of_output = np.ones((2, 3, 4, 6), "f"), np.ones((7, 35), "f")
+    given = {"v_v": of_output, "w": np.ones((6, 35), "f"), "b": np.ones(35, "f")}
+    sizes = np.ones((4, 2), np.int32)
+    with pytest.raises(
+        ShapeError, match=r"^two_d_lstm: axis `dim` is 8 in `v_h` but 7 in `v_v`\.$"
+    ):
+        returnn.two_d_lstm(grid, np.ones((8, 40), "f"), **given, sizes=sizes)
+    text = r"^two_d_lstm: `sizes` must be \[b, 2\], but has the shape \[4, 3\]\.$"
+    with pytest.raises(ShapeError, match=text):
+        returnn.two_d_lstm(grid, of_output, **given, sizes=np.ones((4, 3), np.int32))
+
+
 def test_an_index_that_is_a_list_is_refused() -> None:
     g = drawn()
     text = r"native_lstm2: `index` must be an array \[t, b\], but is list"

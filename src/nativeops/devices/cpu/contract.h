@@ -17,6 +17,38 @@ constexpr int kLanes = 16;  // columns come in multiples of this, so that no vec
 template <class Acc>
 constexpr int kColumns = 512 / sizeof(Acc);
 
+// bf16 and f16 become the numbers that terms take, and sums become bf16 and f16, in one place for
+// each type: written out wherever they are read, the conversions of f16 took most of the time in
+// which a user's op is compiled.
+template <class T>
+constexpr bool kNarrow = !std::is_same_v<Accum<T>, std::remove_const_t<T>>;
+
+template <class T>
+[[gnu::noinline]] void widen(const T* from, int64_t stride, Accum<T>* to, int n) {
+  if (stride == 1) {
+    for (int i = 0; i < n; ++i) to[i] = static_cast<Accum<T>>(from[i]);
+  } else {
+    for (int i = 0; i < n; ++i) to[i] = static_cast<Accum<T>>(from[i * stride]);
+  }
+}
+template <class T>
+[[gnu::noinline]] void narrow(const Accum<T>* from, T* to, int64_t stride, int n) {
+  if (stride == 1) {
+    for (int i = 0; i < n; ++i) to[i] = T(from[i]);
+  } else {
+    for (int i = 0; i < n; ++i) to[i * stride] = T(from[i]);
+  }
+}
+// The n numbers of an operand from (b, i, j) on along its last axis.
+template <class Operand, class To>
+void load_line(const Operand& from, int64_t b, int64_t i, int64_t j, To* to, int n) {
+  for (int k = 0; k < n; ++k) to[k] = static_cast<To>(from(b, i, j + k));
+}
+template <class T, std::enable_if_t<!View<T, 3>::kIsMask, int> = 0>
+void load_line(const View<T, 3>& from, int64_t b, int64_t i, int64_t j, Accum<T>* to, int n) {
+  widen<std::remove_const_t<T>>(from.address(b, i, j), from.stride(2), to, n);
+}
+
 // One row of sums: its operands a for the k of the panel, and `at` for its columns.
 template <class Acc, class A, class At>
 struct Row {
@@ -53,8 +85,10 @@ class Tile {
   int64_t batch, row, col;
   int rows, cols;
 
-  template <class Va, class Vc, class Vat, class Term, class Fold>
-  void run(const Va& a, const Vc& c, const Vat& at, Term term, Fold fold) {
+  // Not inlined: it would be compiled for many threads, and again for one.
+  template <class T, class Va, class Vc, class Vat, class Term, class Fold>
+  [[gnu::noinline]] void run(View<T, 3> out, const Va& a, const Vc& c, const Vat& at, Term term,
+                             Fold fold) {
     const int padded = round_up(cols, kLanes);
     const Acc init = fold.template init<Acc>();
     for (int i = 0; i < rows + rows % 2; ++i) {
@@ -71,16 +105,7 @@ class Tile {
         fold_panel(x, {sum_[i + 1], y.a, y.at}, steps, padded, term, fold);
       }
     }
-  }
-
-  template <class T, class Vat, class Fold>
-  void store(View<T, 3> out, const Vat& at, Fold fold) const {
-    for (int i = 0; i < rows; ++i) {
-      for (int j = 0; j < cols; ++j) {
-        const At here = static_cast<At>(at(batch, row + i, col + j));
-        out(batch, row + i, col + j) = T(fold.finish(sum_[i][j], here));
-      }
-    }
+    store(out, at, fold);
   }
 
  private:
@@ -89,16 +114,32 @@ class Tile {
   template <class Vc>
   void load_panel(const Vc& c, int64_t k0, int steps, int padded) {
     for (int k = 0; k < steps; ++k) {
-      for (int j = 0; j < cols; ++j) panel_[k][j] = static_cast<C>(c(batch, k0 + k, col + j));
+      load_line(c, batch, k0 + k, col, panel_[k], cols);
       for (int j = cols; j < padded; ++j) panel_[k][j] = C{};
     }
   }
 
   template <class Va, class Vat>
   Row<Acc, A, At> load_row(const Va& a, const Vat& at, int i, int slot, int64_t k0, int steps) {
-    for (int k = 0; k < steps; ++k) a_[slot][k] = static_cast<A>(a(batch, row + i, k0 + k));
-    for (int j = 0; j < cols; ++j) at_[slot][j] = static_cast<At>(at(batch, row + i, col + j));
+    load_line(a, batch, row + i, k0, a_[slot], steps);
+    load_line(at, batch, row + i, col, at_[slot], cols);
     return {sum_[i], a_[slot], at_[slot]};
+  }
+
+  template <class T, class Vat, class Fold>
+  void store(View<T, 3> out, const Vat& at, Fold fold) {
+    for (int i = 0; i < rows; ++i) {
+      if constexpr (kNarrow<T>) {
+        load_line(at, batch, row + i, col, at_[0], cols);
+        for (int j = 0; j < cols; ++j) sum_[i][j] = fold.finish(sum_[i][j], at_[0][j]);
+        narrow(sum_[i], out.address(batch, row + i, col), out.stride(2), cols);
+      } else {
+        for (int j = 0; j < cols; ++j) {
+          const At here = static_cast<At>(at(batch, row + i, col + j));
+          out(batch, row + i, col + j) = fold.finish(sum_[i][j], here);
+        }
+      }
+    }
   }
 
   template <class Term, class Fold>
@@ -131,9 +172,10 @@ inline int task_rows(int64_t batches, int64_t rows, int64_t column_blocks) {
 // as a sum waits for the one before. Where too few are left, the last one is taken again.
 template <class T, class Va, class Vc, class Vat, class Term, class Fold>
 [[gnu::flatten]] inline void fold_rows(View<T, 3> out, const Va& a, const Vc& c, const Vat& at,
-                                       int64_t first, int64_t end, Term term, Fold fold) {
+                                       int64_t begin, int64_t end, Term term, Fold fold) {
   using Acc = Accum<T>;
-  for (int64_t i = first; i < end; i += kTogether) {
+  [[maybe_unused]] const auto columns = transpose(c);
+  for (int64_t i = begin; i < end; i += kTogether) {
     int64_t batch[kTogether], row[kTogether];
     for (int r = 0; r < kTogether; ++r) {
       batch[r] = min2(i + r, end - 1) / out.size(1);
@@ -146,11 +188,25 @@ template <class T, class Va, class Vc, class Vat, class Term, class Fold>
         sum[r] = fold.template init<Acc>();
         here[r] = static_cast<Loaded<Vat>>(at(batch[r], row[r], col));
       }
-      for (int64_t k = 0; k < a.size(2); ++k) {
-        for (int r = 0; r < kTogether; ++r) {
-          const auto a_k = static_cast<Loaded<Va>>(a(batch[r], row[r], k));
-          const auto c_k = static_cast<Loaded<Vc>>(c(batch[r], k, col));
-          sum[r] = fold.fold(sum[r], static_cast<Acc>(term(a_k, c_k, here[r])));
+      const auto add = [&](int r, Loaded<Va> a_k, Loaded<Vc> c_k) {
+        sum[r] = fold.fold(sum[r], static_cast<Acc>(term(a_k, c_k, here[r])));
+      };
+      if constexpr (!kNarrow<T>) {
+        for (int64_t k = 0; k < a.size(2); ++k) {
+          for (int r = 0; r < kTogether; ++r) add(r, a(batch[r], row[r], k), c(batch[r], k, col));
+        }
+      } else {
+        Loaded<Va> a_part[kTogether][kDepth];
+        Loaded<Vc> c_part[kTogether][kDepth];
+        for (int64_t first = 0; first < a.size(2); first += kDepth) {
+          const int steps = static_cast<int>(min2<int64_t>(kDepth, a.size(2) - first));
+          for (int r = 0; r < kTogether; ++r) {
+            load_line(a, batch[r], row[r], first, a_part[r], steps);
+            load_line(columns, batch[r], col, first, c_part[r], steps);
+          }
+          for (int k = 0; k < steps; ++k) {
+            for (int r = 0; r < kTogether; ++r) add(r, a_part[r][k], c_part[r][k]);
+          }
         }
       }
       for (int r = 0; r < kTogether; ++r) {
@@ -193,8 +249,7 @@ void contract(Device& dev, View<T, 3> out, Va a, Vc c, Vat at, Term term, Fold f
     tile.col = task % column_blocks * kWidth;
     tile.rows = static_cast<int>(min2<int64_t>(height, rows - tile.row));
     tile.cols = static_cast<int>(min2<int64_t>(kWidth, cols - tile.col));
-    tile.run(a, c, at, term, fold);
-    tile.store(out, at, fold);
+    tile.run(out, a, c, at, term, fold);
   };
   const int64_t tasks = n * row_blocks * column_blocks;
   if (out.count() * a.size(2) > kGrain) {
