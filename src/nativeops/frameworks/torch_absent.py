@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors for what is none: optional inputs that are absent, see `absent`, lists, and twins."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from nativeops.signature import ArraySpec
 _transforms_active = torch._C._are_functorch_transforms_active
 _number_of_modes = torch._C._len_torch_dispatch_stack
 _tracing_state = torch._C._get_tracing_state
+_MANY = 1 << 16
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _made: dict[Any, torch.Tensor] = {}  # by rank, dtype and device
 
@@ -35,6 +37,13 @@ def nothing(rank: int, dtype: Any, arrays: Sequence[Any]) -> Any:
         with torch.inference_mode(False):  # or it could not be kept for a gradient
             found = _made[key] = torch.empty((0,) * rank, dtype=dtype, device=first.device)
     return found
+
+
+def zeros(shape: Sequence[Any], dtype: Any, device: Any) -> Any:
+    """A gradient that does not arrive: where it is large, one zero for all of it."""
+    many = all(type(size) is int for size in shape) and math.prod(shape) >= _MANY
+    one = torch.zeros(() if many else shape, dtype=dtype, device=device)
+    return one.expand(shape) if many else one
 
 
 def note_absent(ctx: Any, arrays: Any, optional: Sequence[tuple[int, ArraySpec]]) -> Any:

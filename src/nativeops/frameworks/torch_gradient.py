@@ -9,7 +9,7 @@ import torch
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.rule import apart, check_gradients
-from nativeops.frameworks.torch_absent import for_absent, note_absent
+from nativeops.frameworks.torch_absent import for_absent, note_absent, zeros
 from nativeops.frameworks.torch_keep import (
     applier,
     forward_of_arrays,
@@ -137,7 +137,7 @@ class Function:
         for place, bit in enumerate(self.asked):
             if filled[bit] is None:
                 shape, dtype = ctx.like[place]
-                filled[bit] = torch.zeros(shape, dtype=dtype, device=ctx.device)
+                filled[bit] = zeros(shape, dtype, ctx.device)
         return filled
 
     def _spelt(self, numbers: Any) -> Any:

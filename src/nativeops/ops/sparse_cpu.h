@@ -45,12 +45,12 @@ bool is_dense(const View<T, N>& array) {
   return true;
 }
 
-template <class T>
-void copy(Device& dev, In<T, 3> from, Out<T, 3> to) {
+template <class T, int N>
+void copy(Device& dev, View<const T, N> from, View<T, N> to) {
   constexpr int64_t kPart = (256 << 10) / sizeof(T);
-  if (from.data == to.data && std::equal(from.stride_, from.stride_ + 3, to.stride_)) return;
+  if (from.data == to.data && std::equal(from.stride_, from.stride_ + N, to.stride_)) return;
   if (!is_dense(from) || !is_dense(to)) {
-    return fill(dev, to, [=](int64_t t, int64_t b, int64_t j) { return from(t, b, j); });
+    return fill(dev, to, [=](auto... index) { return from(index...); });
   }
   const int64_t count = to.count();
   dev.parallel(ceil_div(count, kPart), [=](int64_t part) {
@@ -72,29 +72,77 @@ void subtensor_batched_index(Device& dev, In<T, 3> x, In<I, 2> index, Out<T, 2> 
   fill(dev, dense(out.data, rows), [=](int64_t row) { return vectors(row, place(row)); });
 }
 
+// d_x[t, b, j] = d_out[t, b] where j = index[t, b], else 0: zeros, of which a few are written over.
+template <class T, class I>
+void subtensor_batched_index_grad(Device& dev, In<T, 3> x, In<I, 2> index, In<T, 2> d_out,
+                                  Out<T, 3> d_x) {
+  const int64_t batch = d_x.size(1), d = d_x.size(2), rows = d_x.size(0) * batch;
+  if (!all_within(index, d) || !is_dense(d_x)) {
+    return nativeops::subtensor_batched_index_grad<T, I>(dev, x, index, d_out, d_x);
+  }
+  const int64_t some = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, d));
+  dev.parallel(ceil_div(rows, some), [=](int64_t task) {
+    const int64_t low = task * some, end = std::min(rows, low + some);
+    std::memset(d_x.data + low * d, 0, static_cast<size_t>((end - low) * d) * sizeof(T));
+    for (int64_t row = low; row < end; ++row) {
+      const int64_t t = row / batch, b = row - t * batch;
+      d_x.data[row * d + index(t, b)] = d_out(t, b);
+    }
+  });
+}
+
+// f(i, b) for all entries that take part, those of a sequence in their order. A task has the
+// sequences of a line of memory at least.
+template <class I, class F>
+void each_entry(Device& dev, const Entries<I>& entries, F f) {
+  constexpr int64_t kEntries = 4096, kLine = 64 / sizeof(I);
+  const int64_t n = entries.time.size(0), batch = entries.time.size(1);
+  const int64_t some = std::max(kLine, kEntries / std::max<int64_t>(1, n));  // sequences
+  const In<bool, 2> mask = entries.mask;
+  dev.parallel(ceil_div(batch, some), [=](int64_t task) {
+    const int64_t low = task * some, end = std::min(batch, low + some);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t b = low; b < end; ++b) {
+        if (!mask || mask(i, b)) f(i, b);
+      }
+    }
+  });
+}
+
 // out[t, b, j] = initial[t, b, j] + Σ_i weight[i, b] over the entries at (t, j), in their order
 template <class T, class I>
 void sparse_to_dense(Device& dev, In<T, 3> initial, In<I, 2> time, In<I, 2> label, In<T, 2> weight,
                      In<bool, 2> mask, Out<T, 3> out) {
   if constexpr (std::is_same_v<T, Accum<T>>) {
-    constexpr int64_t kEntries = 4096;  // of a task
-    const int64_t batch = out.size(1), n = time.size(0);
     const Entries<I> entries{time, label, mask, out.size(0), out.size(2)};
     if (!all_within(time, entries.times) || !all_within(label, entries.labels)) entries.check();
     copy(dev, initial, out);
     if (out.count() == 0) return;
-    const int64_t some = std::max<int64_t>(1, kEntries / std::max<int64_t>(1, n));  // sequences
-    dev.parallel(ceil_div(batch, some), [=](int64_t task) {
-      const int64_t low = task * some, end = std::min(batch, low + some);
-      for (int64_t i = 0; i < n; ++i) {
-        for (int64_t b = low; b < end; ++b) {
-          if (!mask || mask(i, b)) out(time(i, b), b, label(i, b)) += weight(i, b);
-        }
-      }
-    });
+    each_entry(dev, entries,
+               [=](int64_t i, int64_t b) { out(time(i, b), b, label(i, b)) += weight(i, b); });
   } else {
     nativeops::sparse_to_dense<T, I>(dev, initial, time, label, weight, mask, out);
   }
+}
+
+// largest[t, b] = max(initial[t, b], weight[i, b], ..), argmax[t, b] the label of the first such
+template <class T, class I>
+void max_and_argmax_sparse(Device& dev, In<I, 2> time, In<I, 2> label, In<T, 2> weight,
+                           In<T, 2> initial, In<I, 2> initial_argmax, In<bool, 2> mask,
+                           Out<T, 2> largest, Out<I, 2> argmax) {
+  const Entries<I> entries{time, label, mask, largest.size(0), Entries<I>::kAny};
+  if (!all_within(time, entries.times)) entries.check();
+  if (largest.count() == 0) return;
+  copy(dev, initial, largest);
+  copy(dev, initial_argmax, argmax);
+  each_entry(dev, entries, [=](int64_t i, int64_t b) {
+    const int64_t t = time(i, b);
+    const auto w = Accum<T>(weight(i, b)), now = Accum<T>(largest(t, b));
+    if (w > now || (w != w && now == now)) {
+      largest(t, b) = weight(i, b);
+      argmax(t, b) = label(i, b);
+    }
+  });
 }
 
 }  // namespace nativeops::tuned

@@ -79,8 +79,8 @@ def _log_sum(z: Any) -> Any:
 class CrossEntropyGrad(NamedTuple, Generic[Array]):
     """The gradients of `cross_entropy_softmax_and_gradient_sparse`."""
 
-    d_z: Float[Array, "t b d"]
-    d_weight: Float[Array, "n b"]
+    d_z: Float[Array, "t b d"] | None
+    d_weight: Float[Array, "n b"] | None
 
 
 @op(kernel="sparse_cross_entropy.h")
@@ -89,6 +89,7 @@ def cross_entropy_softmax_and_gradient_sparse_grad(
     time: Int[Array, "n b"],
     label: Int[Array, "n b"],
     weight: Float[Array, "n b"],
+    grad_z: Float[Array, "t b d"],
     d_loss: Float[Array, "t b"],
     d_grad_z: Float[Array, "t b d"],
     d_max_z: Float[Array, "t b"],
@@ -97,15 +98,16 @@ def cross_entropy_softmax_and_gradient_sparse_grad(
 ) -> CrossEntropyGrad[Array]:
     """What flows back through `cross_entropy_softmax_and_gradient_sparse`.
 
-    ``d_z = d_loss · (W·p - Σ_i weight[i]·onehot(label[i])) + W · p·(v - p·v)``, and ``d_max_z`` at
-    the first largest logit; ``d_weight[i] = -d_loss · log p[label[i]] + p·v - v[label[i]]``. Here
-    ``p = softmax(z[t, b])``, ``W = Σ_i weight[i]`` of the frame and ``v = d_grad_z[t, b]``.
+    ``d_z = d_loss · grad_z + W · p·(v - p·v)``, and ``d_max_z`` at the first largest logit;
+    ``d_weight[i] = -d_loss · log p[label[i]] + p·v - v[label[i]]``. Here ``p = softmax(z[t, b])``,
+    ``W = Σ_i weight[i]`` of the frame and ``v = d_grad_z[t, b]``.
 
     Args:
         z: As given to the op.
         time: As given to the op.
         label: As given to the op.
         weight: As given to the op.
+        grad_z: As the op returned it.
         d_loss: The gradient that arrives at the losses.
         d_grad_z: The gradient that arrives at ``grad_z``.
         d_max_z: The gradient that arrives at ``max_z``.
@@ -114,23 +116,23 @@ def cross_entropy_softmax_and_gradient_sparse_grad(
 
     NaN: stays in its own frame.
     Gradient: none.
-    Cost: O(t·b·d + n·b) time; a workspace of b·(t + n) integers.
+    Cost: O(t·b·d + n·b) time, without exponentials where ``d_grad_z`` is 0 and ``d_weight`` is not
+        wanted; a workspace of b·(t + n) integers.
     Same as: the gradient of ``torch.nn.functional.cross_entropy`` where only ``d_loss`` arrives.
 
     >>> one, zero = np.ones((1, 1)), np.zeros((1, 1), int)
-    >>> given = (np.zeros((1, 1, 2)), zero, zero, one, one)
+    >>> given = (np.zeros((1, 1, 2)), zero, zero, one, np.array([[[-0.5, 0.5]]]), one)
     >>> cross_entropy_softmax_and_gradient_sparse_grad(*given, np.zeros((1, 1, 2)), 0 * one).d_z
     array([[[-0.5,  0.5]]])
     """
     log_sum = _log_sum(z)
     p = np.exp(z - log_sum[..., None])
     pv = (p * d_grad_z).sum(-1)
-    d_z, d_weight = np.zeros_like(z), np.zeros_like(weight)
+    d_z, d_weight = d_loss[..., None] * grad_z, np.zeros_like(weight)
     for i, b in entries_of(mask, time):
         t, j, w = time[i, b], label[i, b], weight[i, b]
         if z_mask is None or z_mask[t, b]:
-            d_z[t, b] += w * p[t, b] * (d_loss[t, b] + d_grad_z[t, b] - pv[t, b])
-            d_z[t, b, j] -= w * d_loss[t, b]
+            d_z[t, b] += w * p[t, b] * (d_grad_z[t, b] - pv[t, b])
             d_weight[i, b] = _weighed(d_loss[t, b], log_sum[t, b] - z[t, b, j])
             d_weight[i, b] += pv[t, b] - d_grad_z[t, b, j]
     if z.shape[2]:
@@ -141,10 +143,10 @@ def cross_entropy_softmax_and_gradient_sparse_grad(
 
 @cross_entropy_softmax_and_gradient_sparse.gradient
 def _(  # type: ignore[no-untyped-def]
-    z, time, label, weight, mask, z_mask, d_loss, d_grad_z, d_max_z
+    z, time, label, weight, grad_z, mask, z_mask, d_loss, d_grad_z, d_max_z, needs
 ):  # fmt: skip
-    return cross_entropy_softmax_and_gradient_sparse_grad(
-        z, time, label, weight, d_loss, d_grad_z, d_max_z, mask, z_mask
+    return cross_entropy_softmax_and_gradient_sparse_grad.only(needs)(
+        z, time, label, weight, grad_z, d_loss, d_grad_z, d_max_z, mask, z_mask
     )  # fmt: skip
 
 
@@ -157,7 +159,7 @@ def _(random, given):  # type: ignore[no-untyped-def]
 
 @cross_entropy_softmax_and_gradient_sparse_grad.example
 def _(random, given):  # type: ignore[no-untyped-def]
-    words = {"z": "tbd", "weight": "nb", "d_loss": "tb", "d_grad_z": "tbd", "d_max_z": "tb"}
-    numbers = numbers_of(random, given, **words)
+    words = {"z": "tbd", "weight": "nb", "grad_z": "tbd", "d_loss": "tb", "d_grad_z": "tbd"}
+    numbers = numbers_of(random, given, **words, d_max_z="tb")
     frames = random.random((given["t"], given["b"])) < 0.8
     return {**numbers, **places(random, given), "z_mask": frames}

@@ -6,10 +6,18 @@ import pytest
 
 from nativeops import cross_entropy_softmax_and_gradient_sparse as cross_entropy
 from nativeops import get_num_threads, set_num_threads
+from nativeops.arrays import namespace
 from nativeops.ops.sparse_cross_entropy import cross_entropy_softmax_and_gradient_sparse_grad
+from nativeops.testing.arrays import arrays_of
 from nativeops.testing.aspects import levels, selected
 
 RANDOM = np.random.default_rng(12)
+
+
+def gradients(z, time, label, weight, *flows):  # type: ignore[no-untyped-def]
+    """What flows back, from what flows to the loss, to its gradient and to the largest."""
+    made = cross_entropy(z, time, label, weight).grad_z
+    return cross_entropy_softmax_and_gradient_sparse_grad(z, time, label, weight, made, *flows)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -42,6 +50,49 @@ def test_loss_and_gradients_are_torchs_cross_entropy(dtype: str) -> None:
         torch.testing.assert_close(mine, other, **close)
 
 
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+def test_gradient_of_the_loss_alone_is_its_multiple(framework: str) -> None:
+    """Also where the largest logit counts too; no softmax is made again for it."""
+    pytest.importorskip(framework)
+    shapes = (4, 3, 70), (4, 3), (4, 3), (9, 3)
+    z, d_loss, d_most, weight = (RANDOM.standard_normal(shape, "f") for shape in shapes)
+    time, label = RANDOM.integers(0, 4, (9, 3)), RANDOM.integers(0, 70, (9, 3))
+    grad_z = cross_entropy(z, time, label, weight).grad_z
+    expected = d_loss[..., None] * grad_z
+    largest = np.arange(70) == z.argmax(-1)[..., None]
+    arrays = arrays_of(framework, "cpu")
+    given = [arrays.place(x, str(x.dtype)).array for x in (z, time, label, weight, d_loss, d_most)]
+    rest, module = given[1:4], namespace(given[0])
+    add = module.reduce_sum if framework == "tensorflow" else module.sum
+
+    def alone(z):  # type: ignore[no-untyped-def]
+        return add(cross_entropy(z, *rest).loss * given[4])
+
+    def both(z):  # type: ignore[no-untyped-def]
+        made = cross_entropy(z, *rest)
+        return add(made.loss * given[4]) + add(made.max_z * given[5])
+
+    for total, exact in ((alone, expected), (both, expected + d_most[..., None] * largest)):
+        np.testing.assert_allclose(slope(framework, total, given[0]), exact, rtol=1e-6)
+
+
+def slope(framework, total, z):  # type: ignore[no-untyped-def]
+    if framework == "torch":
+        import torch
+
+        return torch.autograd.grad(total(z.requires_grad_()), z)[0].numpy()
+    if framework == "jax":
+        import jax
+
+        return np.asarray(jax.grad(total)(z))
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        value = total(z)
+    return tape.gradient(value, z).numpy()
+
+
 def test_classic_gradient_where_weights_sum_to_one() -> None:
     """RETURNN's: softmax less the targets."""
     z, frames = RANDOM.standard_normal((5, 2, 3)), np.arange(5)[:, None].repeat(2, 1)
@@ -67,11 +118,7 @@ def test_what_all_logits_have_in_common_makes_no_difference(base: float) -> None
     losses, slopes = [], []
     for z in (np.array([[[2, 2, 1]]], np.float32) + np.float32(shift) for shift in (0, base)):
         losses.append(cross_entropy(z, zero, zero, one).loss)
-        slopes.append(
-            cross_entropy_softmax_and_gradient_sparse_grad(
-                z, zero, zero, one, one, np.zeros_like(z), one
-            ).d_weight
-        )
+        slopes.append(gradients(z, zero, zero, one, one, np.zeros_like(z), one).d_weight)
     assert losses[0] == losses[1]
     assert slopes[0] == slopes[1]
 
@@ -82,9 +129,7 @@ def test_label_without_probability_costs_infinity_or_nothing_without_weight(low:
     zero, one = np.zeros((1, 1), int), np.ones((1, 1), np.float32)
     assert cross_entropy(z, zero, zero, one).loss == np.inf
     assert cross_entropy(z, zero, zero, 0 * one).loss == 0
-    found = cross_entropy_softmax_and_gradient_sparse_grad(
-        z, zero, zero, one, 0 * one, np.zeros_like(z), one
-    )
+    found = gradients(z, zero, zero, one, 0 * one, np.zeros_like(z), one)
     assert found.d_weight == 0
     assert found.d_z.tolist() == [[[0, 1, 0]]]
 
@@ -93,9 +138,7 @@ def test_gradient_of_the_largest_goes_to_the_first_of_equals() -> None:
     zero = np.zeros((1, 1))
     index = np.zeros((0, 1), int)
     z = np.array([[[1.0, 2.0, 2.0, 0.0, 2.0]]])
-    found = cross_entropy_softmax_and_gradient_sparse_grad(
-        z, index, index, np.zeros((0, 1)), zero, np.zeros_like(z), zero + 3
-    )
+    found = gradients(z, index, index, np.zeros((0, 1)), zero, np.zeros_like(z), zero + 3)
     assert found.d_z.tolist() == [[[0, 3, 0, 0, 0]]]
 
 
@@ -105,7 +148,7 @@ def test_nan_in_a_frame_without_entries_does_not_matter() -> None:
     made = cross_entropy(z, place, place * 0, np.ones((1, 1)))
     assert made.loss.ravel() == pytest.approx([0, 0, np.log(2)])
     assert not made.grad_z[:2].any()
-    grads = cross_entropy_softmax_and_gradient_sparse_grad(
+    grads = gradients(
         z, place, place * 0, np.ones((1, 1)), np.ones((3, 1)), np.zeros_like(z), np.zeros((3, 1))
     )
     assert not grads.d_z[:2].any()
@@ -120,9 +163,7 @@ def test_weights_that_sum_up_to_nothing_hide_no_nan() -> None:
         expected = cross_entropy.reference(*given)
     np.testing.assert_allclose(made.grad_z, expected.grad_z)
     assert np.isnan(made.grad_z[:3]).all()
-    grads = cross_entropy_softmax_and_gradient_sparse_grad(
-        *given, np.ones((4, 1)), np.zeros_like(z), np.zeros((4, 1))
-    )
+    grads = gradients(*given, np.ones((4, 1)), np.zeros_like(z), np.zeros((4, 1)))
     assert np.isnan(grads.d_z[:3]).all()
     np.testing.assert_allclose(grads.d_z[3], [[-1, 1, 0]])
 
@@ -159,6 +200,6 @@ def test_vectors_give_what_the_portable_kernel_gives(level: str, dtype: str, clo
             for each in (level, "portable"):
                 with selected(each):
                     made.append(cross_entropy(*entries))
-                    made[-1] += cross_entropy_softmax_and_gradient_sparse_grad(*entries, *flows)
+                    made[-1] += gradients(*entries, *flows)
             for found, expected in zip(*made, strict=True):
                 np.testing.assert_allclose(found, expected, rtol=close, atol=close)
