@@ -54,10 +54,9 @@ class Function:
         self.pick_arguments = picker(known, op.gradient_names)
         self.words = [(i, a.choices) for i, a in enumerate(signature.attributes) if a.choices]
         self.asked = [i for i, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
-        # PyTorch would fill in zeros for all outputs: most of them often nobody reads, and of those
-        # that were not made it knows no size.
-        few = len(self.asked) < len(outputs)
-        self.fills = not self.single and (few or bool(self.stops) or self.selective)
+        # PyTorch would fill in zeros for all outputs: most of them often nobody reads, of those that
+        # were not made it knows no size, and they take memory.
+        self.fills = not self.single
         self.floats = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] in _FLOATS]
         self.rest = (None,) * (len(attributes) + self.selective)
         self.needs: dict[Any, tuple[str, ...]] = {}  # of what occurred

@@ -77,7 +77,6 @@ Workspace<int64_t> memory_of_lists(Device& dev, const Entries<I>& entries, int64
 // Sorted by counting, one sequence at a time.
 template <class I>
 Lists sort_by_frame(Device& dev, const Entries<I>& entries, int64_t batch, int64_t* memory) {
-  entries.check();
   const auto end = dense(memory, batch, entries.times);
   const auto order = dense(memory + batch * entries.times, batch, entries.count());
   for_each_item(dev, batch, [=] KERNEL(Team team, int64_t b) {
@@ -107,6 +106,7 @@ void sparse_to_dense(Device& dev, In<T, 3> initial, In<I, 2> time, In<I, 2> labe
   using A = Accum<T>;
   const int64_t batch = out.size(1), d = out.size(2);
   const Entries<I> entries{time, label, mask, out.size(0), d};
+  entries.check();
   const auto memory = memory_of_lists(dev, entries, batch);
   const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
   for_each_item<A>(
@@ -144,6 +144,7 @@ void max_and_argmax_sparse(Device& dev, In<I, 2> time, In<I, 2> label, In<T, 2> 
                            Out<T, 2> largest, Out<I, 2> argmax) {
   const int64_t batch = largest.size(1);
   const Entries<I> entries{time, label, mask, largest.size(0), Entries<I>::kAny};
+  entries.check();
   const auto memory = memory_of_lists(dev, entries, batch);
   const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
   for_each(dev, largest, [=] KERNEL(int64_t t, int64_t b) {

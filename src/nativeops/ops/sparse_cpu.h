@@ -3,6 +3,7 @@
 // sparse.py.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -13,26 +14,40 @@ namespace nativeops::tuned {
 
 // Whether all numbers are from 0 to size - 1; one by one it would take longer than to use them.
 template <class I>
-bool all_within(const In<I, 2>& numbers, int64_t size) {
+bool all_within(Device& dev, const In<I, 2>& numbers, int64_t size) {
+  constexpr int64_t kPart = 1 << 15;
   using U = std::make_unsigned_t<I>;
   const U end = static_cast<U>(std::min<int64_t>(size, std::numeric_limits<I>::max()));
-  bool within = true;
+  std::atomic<bool> within{true};
   const auto look = [&](const I* row, int64_t n, auto step) __attribute__((always_inline)) {
     U outside = 0;
     for (int64_t j = 0; j < n; ++j) outside |= U(static_cast<U>(row[j * step]) >= end);
-    within = within && outside == 0;
+    if (outside != 0) within = false;
   };
-  const bool flat = numbers.stride(1) == 1 && numbers.stride(0) == numbers.size(1);
-  const int64_t rows = flat ? 1 : numbers.size(0), n = flat ? numbers.count() : numbers.size(1);
-  for (int64_t i = 0; i < rows; ++i) {
-    const I* row = numbers.data + i * numbers.stride(0);
-    if (numbers.stride(1) == 1) {
-      look(row, n, std::integral_constant<int64_t, 1>());
-    } else {
-      look(row, n, numbers.stride(1));
-    }
+  constexpr std::integral_constant<int64_t, 1> one;
+  const int64_t width = numbers.size(1), count = numbers.count();
+  if (numbers.stride(1) == 1 && numbers.stride(0) == width) {
+    dev.parallel(ceil_div(count, kPart), [&](int64_t part) {
+      look(numbers.data + part * kPart, std::min(kPart, count - part * kPart), one);
+    });
+    return within;
   }
+  const int64_t some = std::max<int64_t>(1, kPart / std::max<int64_t>(1, width));
+  dev.parallel(ceil_div(numbers.size(0), some), [&](int64_t part) {
+    const int64_t last = std::min(numbers.size(0), (part + 1) * some);
+    for (int64_t i = part * some; i < last; ++i) {
+      const I* row = numbers.data + i * numbers.stride(0);
+      numbers.stride(1) == 1 ? look(row, width, one) : look(row, width, numbers.stride(1));
+    }
+  });
   return within;
+}
+template <class I>
+void check_entries(Device& dev, const Entries<I>& entries) {
+  const bool any = entries.labels == Entries<I>::kAny;
+  const bool within = all_within(dev, entries.time, entries.times) &&
+                      (any || all_within(dev, entries.label, entries.labels));
+  if (!within) entries.check();  // what is left out by the mask may be anything
 }
 
 template <class T, int N>
@@ -63,13 +78,18 @@ void copy(Device& dev, View<const T, N> from, View<T, N> to) {
 template <class T, class I>
 void subtensor_batched_index(Device& dev, In<T, 3> x, In<I, 2> index, Out<T, 2> out) {
   const int64_t batch = x.size(1), d = x.size(2), rows = out.count();
-  if (!all_within(index, d) || x.stride(0) != batch * x.stride(1) || !is_dense(index) ||
+  if (!all_within(dev, index, d) || x.stride(0) != batch * x.stride(1) || !is_dense(index) ||
       !is_dense(out)) {
     return nativeops::subtensor_batched_index<T, I>(dev, x, index, out);
   }
   const In<T, 2> vectors{x.data, {rows, d}, {x.stride(1), x.stride(2)}};
   const In<I, 1> place = dense(index.data, rows);
-  fill(dev, dense(out.data, rows), [=](int64_t row) { return vectors(row, place(row)); });
+  constexpr int64_t kAhead = 16;  // rows lie in pages of their own
+  fill(dev, dense(out.data, rows), [=](int64_t row) {
+    const int64_t later = std::min(row + kAhead, rows - 1);
+    __builtin_prefetch(&vectors(later, place(later)));
+    return vectors(row, place(row));
+  });
 }
 
 // d_x[t, b, j] = d_out[t, b] where j = index[t, b], else 0: zeros, of which a few are written over.
@@ -77,7 +97,7 @@ template <class T, class I>
 void subtensor_batched_index_grad(Device& dev, In<T, 3> x, In<I, 2> index, In<T, 2> d_out,
                                   Out<T, 3> d_x) {
   const int64_t batch = d_x.size(1), d = d_x.size(2), rows = d_x.size(0) * batch;
-  if (!all_within(index, d) || !is_dense(d_x)) {
+  if (!all_within(dev, index, d) || !is_dense(d_x)) {
     return nativeops::subtensor_batched_index_grad<T, I>(dev, x, index, d_out, d_x);
   }
   const int64_t some = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, d));
@@ -115,7 +135,7 @@ void sparse_to_dense(Device& dev, In<T, 3> initial, In<I, 2> time, In<I, 2> labe
                      In<bool, 2> mask, Out<T, 3> out) {
   if constexpr (std::is_same_v<T, Accum<T>>) {
     const Entries<I> entries{time, label, mask, out.size(0), out.size(2)};
-    if (!all_within(time, entries.times) || !all_within(label, entries.labels)) entries.check();
+    check_entries(dev, entries);
     copy(dev, initial, out);
     if (out.count() == 0) return;
     each_entry(dev, entries,
@@ -131,17 +151,17 @@ void max_and_argmax_sparse(Device& dev, In<I, 2> time, In<I, 2> label, In<T, 2> 
                            In<T, 2> initial, In<I, 2> initial_argmax, In<bool, 2> mask,
                            Out<T, 2> largest, Out<I, 2> argmax) {
   const Entries<I> entries{time, label, mask, largest.size(0), Entries<I>::kAny};
-  if (!all_within(time, entries.times)) entries.check();
+  check_entries(dev, entries);
   if (largest.count() == 0) return;
   copy(dev, initial, largest);
   copy(dev, initial_argmax, argmax);
   each_entry(dev, entries, [=](int64_t i, int64_t b) {
     const int64_t t = time(i, b);
-    const auto w = Accum<T>(weight(i, b)), now = Accum<T>(largest(t, b));
-    if (w > now || (w != w && now == now)) {
-      largest(t, b) = weight(i, b);
-      argmax(t, b) = label(i, b);
-    }
+    const T best = largest(t, b), own = weight(i, b);
+    const Accum<T> w(own), now(best);
+    const bool more = w > now || (w != w && now == now);  // no branch: nobody could foresee it
+    largest(t, b) = more ? own : best;
+    argmax(t, b) = more ? label(i, b) : argmax(t, b);
   });
 }
 

@@ -17,6 +17,10 @@ HOST_DEVICE A weighed(A weight, A x, A more) {
 
 // The sums of a row and its exponentials: p[j] = e^(z[t,b,j] - largest), which the sum divides.
 struct TeamRows {
+  template <class I>
+  static void check(Device&, const Entries<I>& entries) {
+    entries.check();
+  }
   template <class T, class A>
   KERNEL static SoftmaxSums<A> exponentials(Team team, const In<T, 3>& z, int64_t t, int64_t b,
                                             const Out<A, 1>& p) {
@@ -38,6 +42,7 @@ void cross_entropy_softmax_and_gradient_sparse(Device& dev, In<T, 3> z, In<I, 2>
   using A = Accum<T>;
   const int64_t batch = z.size(1), d = z.size(2);
   const Entries<I> entries{time, label, mask, z.size(0), d};
+  Rows::check(dev, entries);
   const auto memory = memory_of_lists(dev, entries, batch);
   const Lists lists = sort_by_frame(dev, entries, batch, memory.data());
   for_each_item<A>(
@@ -117,8 +122,8 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
   using A = Accum<T>;
   const int64_t batch = z.size(1), d = z.size(2), rows = z.size(0) * batch;
   const Entries<I> entries{time, label, mask, z.size(0), d};
+  Rows::check(dev, entries);
   if (!d_weight && is_nothing(d_grad_z)) {
-    entries.check();
     return for_each_item(
         dev, rows,
         [=] KERNEL(Team team, int64_t row) {

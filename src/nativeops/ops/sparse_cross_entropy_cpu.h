@@ -2,12 +2,17 @@
 // Cross entropy against sparse targets, with vectors. Declared in sparse_cross_entropy.py.
 #pragma once
 #include "nativeops/devices/cpu/softmax.h"
+#include "nativeops/ops/sparse_cpu.h"
 #include "nativeops/ops/sparse_cross_entropy.h"
 
 namespace nativeops::tuned {
 
 // As nativeops::TeamRows, where the labels of a frame lie side by side.
 struct VectorRows {
+  template <class I>
+  static void check(Device& dev, const Entries<I>& entries) {
+    check_entries(dev, entries);
+  }
   template <class T, class A>
   static SoftmaxSums<A> exponentials(Team team, const In<T, 3>& z, int64_t t, int64_t b,
                                      const Out<A, 1>& p) {
