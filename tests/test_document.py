@@ -96,6 +96,6 @@ def test_reference_pages_are_those_of_the_declarations(tmp_path: Path) -> None:
 
 
 def test_page_names_the_devices_with_a_kernel_of_their_own() -> None:
-    tuned = {"lstm_layer": "cpu, cuda", "pairwise_l1": "cpu", "dropout": "none; the portable"}
+    tuned = {"lstm_layer": "cpu, cuda", "pairwise_l1": "cpu", "ctc_fsa": "none; the portable"}
     for name, devices in tuned.items():
         assert f"Tuned for    {devices}" in document(find(name))

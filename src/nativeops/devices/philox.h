@@ -9,9 +9,13 @@
 
 namespace nativeops {
 
-// The first of the four words for the counter (index, stream) under a key. The low and high halves
-// of each are its words. A plain loop over it vectorises.
-HOST_DEVICE inline uint32_t philox(uint64_t key, uint64_t index, uint64_t stream) {
+struct PhiloxWords {
+  uint32_t first, second, third, fourth;
+};
+
+// The four words for the counter (index, stream) under a key. The low and high halves of each are
+// its words. A plain loop over it vectorises.
+HOST_DEVICE inline PhiloxWords philox(uint64_t key, uint64_t index, uint64_t stream) {
   uint32_t a = static_cast<uint32_t>(index), b = static_cast<uint32_t>(index >> 32);
   uint32_t c = static_cast<uint32_t>(stream), d = static_cast<uint32_t>(stream >> 32);
   uint32_t low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
@@ -24,7 +28,7 @@ HOST_DEVICE inline uint32_t philox(uint64_t key, uint64_t index, uint64_t stream
     low += 0x9E3779B9u;
     high += 0xBB67AE85u;
   }
-  return a;
+  return {a, b, c, d};
 }
 
 }  // namespace nativeops

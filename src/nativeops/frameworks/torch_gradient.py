@@ -54,8 +54,8 @@ class Function:
         self.pick_arguments = picker(known, op.gradient_names)
         self.words = [(i, a.choices) for i, a in enumerate(signature.attributes) if a.choices]
         self.asked = [i for i, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
-        # PyTorch would fill in zeros for all outputs: most of them often nobody reads, of those that
-        # were not made it knows no size, and they take memory.
+        # PyTorch would fill in zeros for all outputs, which take memory: most of them often nobody
+        # reads, and of those that were not made it knows no size.
         self.fills = not self.single
         self.floats = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] in _FLOATS]
         self.rest = (None,) * (len(attributes) + self.selective)

@@ -18,9 +18,9 @@ def dropout(
 ) -> Float[Array, "t b h"]:
     """Inverted dropout: numbers are set to 0 with probability ``p``, the others grow.
 
-    ``out[e] = x[e] / (1 - p)`` where ``bits[e] ≥ ⌊p·2^32⌋``, else 0. ``bits[e]`` is the first
-    word of Philox 4x32-10 with the counter ``(e, stream)`` and the key ``seed``, each in two words,
-    the low one first; ``e`` counts the elements, the last axis fastest.
+    ``out[e] = x[e] / (1 - p)`` where ``bits[e] ≥ ⌊p·2^32⌋``, else 0. ``bits[e]`` is word ``e mod
+    4`` of Philox 4x32-10 with the counter ``(⌊e/4⌋, stream)`` and the key ``seed``, each in two
+    words, the low one first; ``e`` counts the elements, the last axis fastest.
 
     Args:
         x: The numbers.
@@ -36,11 +36,12 @@ def dropout(
         overfitting; Salmon, Moraes, Dror & Shaw 2011, Parallel random numbers: as easy as 1, 2, 3.
 
     >>> dropout(np.ones((1, 1, 8)), np.array([7]), p=0.5).ravel()
-    array([2., 0., 0., 0., 0., 0., 2., 0.])
+    array([2., 2., 0., 0., 0., 2., 0., 2.])
     """
     key = int(seed[0]) % 2**64
-    index = np.arange(x.size, dtype=np.uint64).reshape(x.shape)
-    bits = philox((index, index >> np.uint64(32), stream, stream >> 32), (key, key >> 32))[0]
+    index = np.arange(-(-x.size // 4), dtype=np.uint64)
+    words = philox((index, index >> np.uint64(32), stream, stream >> 32), (key, key >> 32))
+    bits = np.stack(words, 1).ravel()[: x.size].reshape(x.shape)
     kept: Any = np.where(bits >= np.floor(p * 2.0**32), x / (1 - p) if p < 1 else x, 0)
     return kept
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "nativeops/devices/cpu/dense.h"
 #include "nativeops/ops/sparse.h"
 
 namespace nativeops::tuned {
@@ -51,16 +52,6 @@ void check_entries(Device& dev, const Entries<I>& entries) {
 }
 
 template <class T, int N>
-bool is_dense(const View<T, N>& array) {
-  int64_t stride = 1;
-  for (int axis = N - 1; axis >= 0; --axis) {
-    if (array.stride(axis) != stride) return false;
-    stride *= array.size(axis);
-  }
-  return true;
-}
-
-template <class T, int N>
 void copy(Device& dev, View<const T, N> from, View<T, N> to) {
   constexpr int64_t kPart = (256 << 10) / sizeof(T);
   if (from.data == to.data && std::equal(from.stride_, from.stride_ + N, to.stride_)) return;
@@ -77,6 +68,7 @@ void copy(Device& dev, View<const T, N> from, View<T, N> to) {
 // out[t, b] = x[t, b, index[t, b]]: over both axes at once, as the second may be short.
 template <class T, class I>
 void subtensor_batched_index(Device& dev, In<T, 3> x, In<I, 2> index, Out<T, 2> out) {
+  constexpr int64_t kCached = 16 << 20, kAhead = 16;  // beyond, each row is in a page of its own
   const int64_t batch = x.size(1), d = x.size(2), rows = out.count();
   if (!all_within(dev, index, d) || x.stride(0) != batch * x.stride(1) || !is_dense(index) ||
       !is_dense(out)) {
@@ -84,8 +76,11 @@ void subtensor_batched_index(Device& dev, In<T, 3> x, In<I, 2> index, Out<T, 2> 
   }
   const In<T, 2> vectors{x.data, {rows, d}, {x.stride(1), x.stride(2)}};
   const In<I, 1> place = dense(index.data, rows);
-  constexpr int64_t kAhead = 16;  // rows lie in pages of their own
-  fill(dev, dense(out.data, rows), [=](int64_t row) {
+  const Out<T, 1> picked = dense(out.data, rows);
+  if (x.count() * static_cast<int64_t>(sizeof(T)) <= kCached) {
+    return fill(dev, picked, [=](int64_t row) { return vectors(row, place(row)); });
+  }
+  fill(dev, picked, [=](int64_t row) {
     const int64_t later = std::min(row + kAhead, rows - 1);
     __builtin_prefetch(&vectors(later, place(later)));
     return vectors(row, place(row));
@@ -112,12 +107,15 @@ void subtensor_batched_index_grad(Device& dev, In<T, 3> x, In<I, 2> index, In<T,
 }
 
 // f(i, b) for all entries that take part, those of a sequence in their order. A task has the
-// sequences of a line of memory at least.
+// sequences of a line of memory at least, and some lines if there are enough for all threads: one
+// alone, far from the next, no processor sees coming.
 template <class I, class F>
 void each_entry(Device& dev, const Entries<I>& entries, F f) {
   constexpr int64_t kEntries = 4096, kLine = 64 / sizeof(I);
   const int64_t n = entries.time.size(0), batch = entries.time.size(1);
-  const int64_t some = std::max(kLine, kEntries / std::max<int64_t>(1, n));  // sequences
+  const int64_t share = std::min<int64_t>(64, ceil_div(batch, dev.num_threads()));
+  const int64_t few = std::max(share, kEntries / std::max<int64_t>(1, n));
+  const int64_t some = round_up(std::max(few, kLine), kLine);  // sequences
   const In<bool, 2> mask = entries.mask;
   dev.parallel(ceil_div(batch, some), [=](int64_t task) {
     const int64_t low = task * some, end = std::min(batch, low + some);
@@ -145,6 +143,15 @@ void sparse_to_dense(Device& dev, In<T, 3> initial, In<I, 2> time, In<I, 2> labe
   }
 }
 
+// Without a branch, where nobody could foresee it.
+template <class T>
+NATIVEOPS_INLINE T either(bool first, T a, T b) {
+  using Bits = std::conditional_t<sizeof(T) == 2, uint16_t,
+                                  std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>;
+  const Bits x = bit_cast<Bits>(a), y = bit_cast<Bits>(b);
+  return bit_cast<T>(static_cast<Bits>(y ^ ((x ^ y) & (Bits{0} - Bits{first}))));
+}
+
 // largest[t, b] = max(initial[t, b], weight[i, b], ..), argmax[t, b] the label of the first such
 template <class T, class I>
 void max_and_argmax_sparse(Device& dev, In<I, 2> time, In<I, 2> label, In<T, 2> weight,
@@ -159,9 +166,9 @@ void max_and_argmax_sparse(Device& dev, In<I, 2> time, In<I, 2> label, In<T, 2> 
     const int64_t t = time(i, b);
     const T best = largest(t, b), own = weight(i, b);
     const Accum<T> w(own), now(best);
-    const bool more = w > now || (w != w && now == now);  // no branch: nobody could foresee it
-    largest(t, b) = more ? own : best;
-    argmax(t, b) = more ? label(i, b) : argmax(t, b);
+    const bool more = (w > now) | ((w != w) & (now == now));
+    largest(t, b) = either(more, own, best);
+    argmax(t, b) = either(more, label(i, b), argmax(t, b));
   });
 }
 
