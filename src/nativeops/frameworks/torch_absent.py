@@ -46,6 +46,12 @@ def zeros(shape: Sequence[Any], dtype: Any, device: Any) -> Any:
     return one.expand(shape) if many else one
 
 
+def are_large(results: Sequence[Any]) -> bool:
+    """Whether one of them is so large that zeros in place of its gradient would take long."""
+    sizes = [result.numel() for result in results]
+    return any(type(size) is int and size >= _MANY for size in sizes)
+
+
 def note_absent(ctx: Any, arrays: Any, optional: Sequence[tuple[int, ArraySpec]]) -> Any:
     """The inputs with None for each that is absent: None, or the empty tensor in its place."""
     absent = [i for i, s in optional if arrays[i] is None or s.is_absent(arrays[i].shape)]

@@ -9,7 +9,7 @@ import torch
 from nativeops.call import Op
 from nativeops.errors import GradientError
 from nativeops.frameworks.rule import apart, check_gradients
-from nativeops.frameworks.torch_absent import for_absent, note_absent, zeros
+from nativeops.frameworks.torch_absent import are_large, for_absent, note_absent, zeros
 from nativeops.frameworks.torch_keep import (
     applier,
     forward_of_arrays,
@@ -54,9 +54,10 @@ class Function:
         self.pick_arguments = picker(known, op.gradient_names)
         self.words = [(i, a.choices) for i, a in enumerate(signature.attributes) if a.choices]
         self.asked = [i for i, name in enumerate(outputs) if f"d_{name}" in op.gradient_names]
-        # PyTorch would fill in zeros for all outputs, which take memory: most of them often nobody
-        # reads, and of those that were not made it knows no size.
-        self.fills = not self.single
+        # PyTorch would fill in zeros for all outputs: most of them often nobody reads, and of those
+        # that were not made it knows no size.
+        few = len(self.asked) < len(outputs)
+        self.fills = not self.single and (few or bool(self.stops) or self.selective)
         self.floats = [i for i, s in enumerate(signature.inputs) if s.dtypes[0] in _FLOATS]
         self.rest = (None,) * (len(attributes) + self.selective)
         self.needs: dict[Any, tuple[str, ...]] = {}  # of what occurred
@@ -81,7 +82,7 @@ class Function:
         if self.kept_with:
             saved = without_unread(saved, values, self.kept_with)
         ctx.to_save = saved  # as `save_for_backward` does
-        if self.fills:
+        if self.fills or (not self.single and are_large(result)):
             self._note_outputs(ctx, values, result)
         if self.n_attributes:
             ctx.numbers = values[self.n_inputs : self.n_inputs + self.n_attributes]
@@ -99,7 +100,7 @@ class Function:
             wanted = [i for i, p in enumerate(pattern[1 : self.n_inputs + 1]) if p]
             needed = (f"d_{self.inputs[i]}" for i in wanted if i not in absent)
             needs = self.needs[pattern, absent] = tuple(needed)
-        if self.fills:
+        if self.fills or any(d_output is None for d_output in d_outputs):
             for bit, name in self.stops:
                 if d_outputs[bit] is not None:
                     raise GradientError(op.not_through(name))

@@ -13,7 +13,12 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from nativeops import pairwise_l1, pairwise_lp, rnn_layer
+from nativeops import (
+    cross_entropy_softmax_and_gradient_sparse,
+    pairwise_l1,
+    pairwise_lp,
+    rnn_layer,
+)
 from nativeops.errors import DtypeError, GradientError
 from nativeops.ops.pairwise_l1 import pairwise_l1_grad
 from nativeops.testing.arrays_torch import composed_l1, random
@@ -290,3 +295,23 @@ def test_rule_that_returns_no_array_is_an_error(monkeypatch):
     said = "pairwise_l1: the gradient rule gave a float for an input: give an array, or None"
     with pytest.raises(TypeError, match=said):
         gradients(pairwise_l1, leaves((2, 3), (4, 3)))
+
+
+def test_no_zeros_are_made_for_a_large_gradient_that_does_not_arrive() -> None:
+    z = random(300, 2, 200).requires_grad_()
+    place = torch.arange(300)[:, None].expand(300, 2)
+    label, weight = torch.zeros(300, 2, dtype=torch.int64), torch.ones(300, 2, dtype=z.dtype)
+    made = cross_entropy_softmax_and_gradient_sparse(z, place, label, weight)
+    sizes = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **kwargs or {})
+            if function is torch.ops.aten.zeros.default:
+                sizes.append(result.numel())
+            return result
+
+    with Watch():
+        (d_z,) = torch.autograd.grad(made.loss.sum(), z)
+    assert max(sizes) < z.numel()
+    torch.testing.assert_close(d_z, made.grad_z.detach(), rtol=0, atol=0)
