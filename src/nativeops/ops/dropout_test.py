@@ -7,6 +7,7 @@ import pytest
 from nativeops import dropout
 from nativeops.errors import RangeError
 from nativeops.ops.dropout import philox
+from nativeops.testing.aspects import levels, selected
 
 # Counter, key and words of philox4x32-10 in the file kat_vectors of the authors' library Random123.
 KNOWN = [
@@ -78,6 +79,22 @@ def test_mask_is_the_same_for_all_dtypes_and_layouts() -> None:
             assert np.array_equal(dropout(ONES.astype(dtype), seed) != 0, expected)
     turned = np.ones((50, 20, 30)).transpose(1, 2, 0)
     assert np.array_equal(dropout(turned, np.array([9])) != 0, expected)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_numbers_are_counted_on_whatever_the_shape(level: str, dtype: str) -> None:
+    x = np.random.default_rng(2).standard_normal(12_300).astype(dtype)
+    given = {"seed": np.array([9]), "p": 0.3, "stream": 4}
+    expected = dropout.reference(x[None, None], **given)[0, 0]
+    shapes = [(1, 1, n) for n in (0, 1, 3, 5, 4095, 4097, 8195)] + [(3, 41, 100), (7, 13, 17)]
+    for shape in shapes:
+        part = x[: np.prod(shape)].reshape(shape)
+        with selected(level):
+            for own in (part, np.asfortranarray(part)):
+                found = dropout(own, **given).ravel()
+                np.testing.assert_allclose(found, expected[: found.size], rtol=1e-3)
+                assert np.array_equal(found == 0, expected[: found.size] == 0)
 
 
 def test_negative_seed_is_the_same_in_both_integers() -> None:

@@ -117,6 +117,32 @@ def test_rows_that_no_table_has_are_followed_all_the_same() -> None:
         assert np.array_equal(found, expected)
 
 
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("first", [0, -3, 4090, 2**31 - 9, -(2**31)])
+def test_candidates_may_be_all_labels_in_their_order_or_any(
+    level: str, dtype: str, first: int
+) -> None:
+    random = np.random.default_rng(5)
+    row = random.integers(0, 9, (5, 8)).astype(np.int32)
+    kinds = np.arange(first, first + 9)
+    b = random.choice(kinds, (5, 7)).astype(dtype)
+    b[:, 0] = min(kinds[1] + 4096, 2**31 - 1)  # the last digits of another
+    n, still = np.arange(5, dtype=np.int32), np.array([0, 0, 1, 0, 0], np.int32)
+    m = np.array([7, 3, 7, 0, 6], np.int32)
+    sets = [kinds, kinds[::-1], np.delete(kinds, 4), random.choice(kinds, 20), kinds[:1]]
+    for labels in (each.astype(dtype)[None].repeat(5, 0) for each in sets):
+        for least in (False, True):
+            for blank in (-1, 5, max(first, 0) + 2, 2**31 - 1, 2**40):
+                options = {"optimal_completion": least, "a_blank_idx": blank}
+                with selected(level):
+                    found = next_edit_distance_reduce(row, labels, n, still, b, m, **options)
+                expected = next_edit_distance_reduce.reference(
+                    row, labels, n, still, b, m, **options
+                )
+                assert np.array_equal(found, expected)
+
+
 # The first entry is not read from the row, also where `b` is empty.
 @pytest.mark.parametrize("level", levels())
 def test_first_entry_follows_from_the_number_of_labels(level: str) -> None:

@@ -15,7 +15,7 @@ from nativeops import (
     subtensor_batched_index,
 )
 from nativeops.errors import NativeOpsError
-from nativeops.ops.sparse import sparse_to_dense_grad
+from nativeops.ops.sparse import sparse_to_dense_grad, subtensor_batched_index_grad
 from nativeops.testing.aspects import levels, selected
 
 RANDOM = np.random.default_rng(11)
@@ -59,6 +59,10 @@ def test_entries_are_added_in_the_order_of_the_portable_kernel(
                 made = [sparse_to_dense(*given), sparse_to_dense(*given, mask)]
                 made += [sparse_to_dense(initial.copy(), *given[1:], mask.T.copy().T)]
                 made += [subtensor_batched_index(a, picked) for a in (initial, initial.copy("C"))]
+                made += [subtensor_batched_index_grad(initial, picked, initial[..., 0])]
+                for entry_mask in (None, mask):
+                    frames = initial[..., 0], picked
+                    made += max_and_argmax_sparse(*given[1:], *frames, entry_mask)
                 found.append([a.tobytes() for a in made])
         assert found[0] == found[1]
 
@@ -72,6 +76,25 @@ def test_entry_that_is_refused_leaves_the_initial_array_as_it_was(level: str) ->
             with pytest.raises(NativeOpsError, match=rf"`time\[1, 1\]` is {wrong}, but"):
                 sparse_to_dense.into(initial)(initial, time, zero, np.ones((2, 2), np.float32))
     assert (initial == 1).all()
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("shape", [(70_000, 1), (1, 70_000), (300, 300)])
+def test_place_that_is_none_is_found_anywhere(level: str, shape: tuple[int, int]) -> None:
+    n, b = shape
+    state = np.zeros((2, b), np.float32), np.zeros((2, b), np.int32)
+    for turned in (False, True):
+        for place in (0, n * b // 2, n * b - 1):
+            time = np.zeros((b, n), np.int32).T if turned else np.zeros((n, b), np.int32)
+            i, j = divmod(place, b)
+            time[i, j] = 2
+            given = time, np.zeros((n, b), np.int32), np.ones((n, b), np.float32), *state
+            mask = np.ones((n, b), bool)
+            with selected(level):
+                with pytest.raises(NativeOpsError, match=rf"`time\[{i}, {j}\]` is 2, but"):
+                    max_and_argmax_sparse(*given)
+                mask[i, j] = False
+                assert max_and_argmax_sparse(*given, mask).largest.sum() == b - (n == 1)
 
 
 def test_torch_gradients_are_those_of_its_own_ops() -> None:
