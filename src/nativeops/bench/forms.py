@@ -73,14 +73,14 @@ def torch_gradient(
     name: str | None = None,
     memory: Memory | None = None,
 ) -> Rival:
-    """The result and then, by autograd, the gradients of all its inputs."""
+    """The result and then, by autograd, the gradients of all its inputs that are no integers."""
 
     def prepare(*arrays: NdArray) -> Callable[[], Any]:
         import torch
 
         *inputs, d_out = (torch.tensor(array) for array in arrays)
-        inputs = [tensor.requires_grad_() for tensor in inputs]
-        return lambda: torch.autograd.grad(function(*inputs), inputs, d_out)
+        floats = [each.requires_grad_() for each in inputs if each.is_floating_point()]
+        return lambda: torch.autograd.grad(function(*inputs), floats, d_out)
 
     return Rival(_name(function, name), prepare, package, "torch", memory)
 

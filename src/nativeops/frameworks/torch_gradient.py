@@ -100,7 +100,7 @@ class Function:
             wanted = [i for i, p in enumerate(pattern[1 : self.n_inputs + 1]) if p]
             needed = (f"d_{self.inputs[i]}" for i in wanted if i not in absent)
             needs = self.needs[pattern, absent] = tuple(needed)
-        if self.fills or any(d_output is None for d_output in d_outputs):
+        if self.fills or (not self.single and any(each is None for each in d_outputs)):
             for bit, name in self.stops:
                 if d_outputs[bit] is not None:
                     raise GradientError(op.not_through(name))

@@ -72,13 +72,20 @@ def jax_row(last: Any, a: Any, a_n: Any, ended: Any, b: Any, _: Any) -> Any:
     return jnp.where(ended[:, None] != 0, last, jax.lax.cummin(ways, 1) + places)
 
 
+def missed(last: Any, a_n: Any) -> tuple[Any, Any]:
+    """What is left of b behind each entry, and the distance with a label that occurs nowhere."""
+    import torch
+
+    rest = torch.arange(last.shape[1] - 1, -1, -1, dtype=last.dtype, device=last.device)
+    entries = torch.minimum(last[:, 1:] + 1, last[:, :-1] + 1) + rest[1:]
+    return rest, torch.minimum(entries.amin(1), a_n + 1 + rest[0])[:, None]
+
+
 def torch_reduce(last: Any, a: Any, a_n: Any, ended: Any, b: Any, _: Any) -> Any:
     """Its last entry only, which is a minimum over the row, for a table of all candidates."""
     import torch
 
-    rest = torch.arange(b.shape[1], -1, -1, dtype=last.dtype, device=last.device)
-    missed = torch.minimum(last[:, 1:] + 1, last[:, :-1] + 1) + rest[1:]
-    least = torch.minimum(missed.amin(1), a_n + 1 + rest[0])[:, None]
+    rest, least = missed(last, a_n)
     hit = torch.where(a[:, :, None] == b[:, None], (last[:, :-1] + rest[1:])[:, None], 1 << 20)
     return torch.where(ended[:, None] != 0, last[:, -1:], torch.minimum(least, hit.amin(2)))
 
@@ -87,9 +94,7 @@ def torch_scatter(last: Any, a: Any, a_n: Any, ended: Any, b: Any, _: Any) -> An
     """The same where the candidates are all labels in their order: a minimum at each label."""
     import torch
 
-    rest = torch.arange(b.shape[1], -1, -1, dtype=last.dtype, device=last.device)
-    missed = torch.minimum(last[:, 1:] + 1, last[:, :-1] + 1) + rest[1:]
-    least = torch.minimum(missed.amin(1), a_n + 1 + rest[0])[:, None]
+    rest, least = missed(last, a_n)
     table = least.expand(a.shape).clone()
     table.scatter_reduce_(1, b.long(), last[:, :-1] + rest[1:], "amin")
     return torch.where(ended[:, None] != 0, last[:, -1:], table)

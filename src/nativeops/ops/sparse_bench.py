@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sparse ops against each framework's operations with index arrays."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from nativeops.bench.case import OURS, Bench, Known, NdArray, Rival
+from nativeops.bench.case import Bench, Known, NdArray
 from nativeops.bench.forms import (
     jax_rival,
     numpy_rival,
     ours_in,
     tensorflow_rival,
+    torch_gradient,
     torch_rival,
+    with_arriving,
 )
 from nativeops.ops.sparse import max_and_argmax_sparse, sparse_to_dense, subtensor_batched_index
 
@@ -25,12 +26,6 @@ FRAMES = [{"t": 500, "b": 16, "n": 1500}, {"t": 2000, "b": 128, "n": 6000}]
 def vectors(random: np.random.Generator, t: int, b: int, d: int) -> tuple[NdArray, NdArray]:
     """Logits, and a class of each frame."""
     return random.standard_normal((t, b, d), np.float32), random.integers(0, d, (t, b))
-
-
-def vectors_both_ways(random: np.random.Generator, t: int, b: int, d: int) -> tuple[NdArray, ...]:
-    """The same, and what flows back."""
-    arriving = random.standard_normal((t, b), np.float32)
-    return (*vectors(random, t, b, d), arriving)
 
 
 def entries(random: np.random.Generator, t: int, b: int, d: int, n: int) -> tuple[NdArray, ...]:
@@ -96,19 +91,6 @@ def batched_gather(x: Any, index: Any) -> Any:
     import tensorflow as tf
 
     return tf.gather(x, index, batch_dims=2)
-
-
-def trained(function: Callable[..., Any], package: str, *, name: str) -> Rival:
-    """The result and then, by autograd, the gradient of the first input."""
-
-    def prepare(*arrays: NdArray) -> Callable[[], Any]:
-        import torch
-
-        x, index, d_out = (torch.tensor(array) for array in arrays)
-        x.requires_grad_()
-        return lambda: torch.autograd.grad(function(x, index), x, d_out)
-
-    return Rival(name, prepare, package, "torch")
 
 
 def add_at(initial: NdArray, time: NdArray, label: NdArray, weight: NdArray) -> NdArray:
@@ -200,13 +182,13 @@ BENCHES = [
         "picked, gradient",
         "the same, and the gradient of the vectors",
         sizes=PICKED,
-        inputs=vectors_both_ways,
+        inputs=with_arriving(vectors, "tb"),
         expected=spread,
         work=lambda t, b, d: t * b * d,
         seconds=3,
         rivals=[
-            trained(subtensor_batched_index, OURS, name="ours, torch"),
-            trained(gather, "torch", name="gather"),
+            *ours_in(subtensor_batched_index, "torch", gradient=True),
+            torch_gradient(gather),
         ],
     ),
     Bench(

@@ -141,10 +141,11 @@ void cross_entropy_softmax_and_gradient_sparse_grad(Device& dev, In<T, 3> z, In<
       dev, rows, d,
       [=] KERNEL(Team team, int64_t row, Out<A, 1> grad) {
         const int64_t t = row / batch, b = row % batch;
-        const int64_t through =
-            team.sum(0, d, [=](int64_t j) { return A(d_grad_z(t, b, j)) != 0; });
-        if (through == 0 && !d_weight) {
-          return slopes_of_loss(team, t, b, z, grad_z, d_loss, d_max_z, d_z);
+        if (!d_weight) {
+          const auto arrives = [=](int64_t j) { return A(d_grad_z(t, b, j)) != 0; };
+          if (team.sum(0, d, arrives) == 0) {
+            return slopes_of_loss(team, t, b, z, grad_z, d_loss, d_max_z, d_z);
+          }
         }
         const SoftmaxSums<A> all = Rows::exponentials(team, z, t, b, grad);
         const LogSum<A> log_sum = all.log_sum();

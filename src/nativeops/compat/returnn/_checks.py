@@ -22,10 +22,9 @@ def check_axes(op: str, **given: tuple[Any, str]) -> None:
             raise ArgumentError(message(op, text, hint="make it an array of your framework."))
         if getattr(array.shape, "rank", 0) is None:
             continue  # TensorFlow tells it when it runs, as a size that is None
-        fixed = {i: int(word) for i, word in enumerate(words) if word.isdigit()}
-        if len(array.shape) != len(words) or any(
-            array.shape[i] not in (None, size) for i, size in fixed.items()
-        ):
+        pairs = zip(words, array.shape, strict=False)
+        other = any(word.isdigit() and size not in (None, int(word)) for word, size in pairs)
+        if other or len(array.shape) != len(words):
             text = f"`{name}` must be {wanted} has the shape {list(array.shape)}."
             raise ShapeError(message(op, text))
         for axis, size in zip(words, array.shape, strict=True):
